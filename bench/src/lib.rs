@@ -1,0 +1,1 @@
+//! What the experiments and the benches share.

@@ -1,0 +1,3 @@
+//! Experiments with the tollgate scheduler.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Tollgate.
+
+pub mod policy;

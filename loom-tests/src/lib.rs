@@ -1,0 +1,1 @@
+//! Loom models of every lock-free protocol in tollgate.
