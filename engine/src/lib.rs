@@ -1,3 +1,18 @@
 //! Tollgate.
 
+mod error;
 pub mod policy;
+mod request;
+mod scheduler;
+mod sync;
+mod time;
+mod worker;
+
+pub use error::{LimitKind, LimitReached, Reason, Rejected};
+pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
+pub use scheduler::{
+    Booked, Booking, Candidate, Candidates, Dispatch, EndpointIndex, LeastLoaded, MAX_BOOKED_TOKENS, Picked,
+    Refused, RequestKey, Scheduler, Selector, Usage,
+};
+pub use time::Timestamp;
+pub use worker::{DEFAULT_MAX_NUM_BATCHED_TOKENS, Endpoint, Worker, WorkerError, WorkerId, WorkerSnapshot};

@@ -1,0 +1,304 @@
+//! What a caller asks for, and the immutable snapshot that the scheduler keeps of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::sync::DataArc;
+use crate::time::Timestamp;
+use crate::worker::WorkerId;
+
+/// A request as the router knows it. Only the token counts are needed; the rest has defaults.
+///
+/// ```
+/// use tollgate::{Pin, Request, WorkerId};
+///
+/// let request = Request {
+///     class: Some("premium".into()),
+///     pin: Some(Pin { worker: WorkerId(3), rank: None }),
+///     ..Request::new(12_000, 8_192)
+/// };
+/// assert_eq!(request.raw_isl_tokens, 12_000);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// Input sequence length \[tokens\].
+    pub raw_isl_tokens: u64,
+    /// Of these, cached on the best eligible worker \[tokens\]; more than the ISL counts as all of it.
+    pub cached_tokens: u64,
+    /// Cached tokens worker by worker. Workers that are not listed have nothing cached. `None`: unknown, then
+    /// `cached_tokens` stands for every worker.
+    pub cached_on: Option<DataArc<[CachedOn]>>,
+    /// Policy class or family that the caller asks for.
+    pub class: Option<DataArc<str>>,
+    /// Strict tier inside the class, higher first.
+    pub strict_priority: u32,
+    /// Head start \[s\]: counts as an earlier arrival (FCFS) or as a weight (WSPT). Finite; below 0 counts as 0.
+    pub priority_jump: f64,
+    /// The only worker, or the only endpoint, that may serve the request.
+    pub pin: Option<Pin>,
+    /// Which workers may serve the request. Share one between requests where you can.
+    pub constraints: Option<DataArc<Constraints>>,
+    /// Longest wait for dispatch, counted from arrival.
+    pub deadline: Option<Duration>,
+}
+
+impl Request {
+    /// A request of `raw_isl_tokens` tokens, of which `cached_tokens` need no prefill.
+    pub fn new(raw_isl_tokens: u64, cached_tokens: u64) -> Self {
+        Self { raw_isl_tokens, cached_tokens, ..Self::default() }
+    }
+
+    /// The same request for a policy class or family.
+    pub fn with_class(mut self, class: impl Into<DataArc<str>>) -> Self {
+        self.class = Some(class.into());
+        self
+    }
+
+    /// Freezes what scheduling depends on, once, at arrival.
+    ///
+    /// # Errors
+    /// A priority jump that is NaN or infinite.
+    pub fn snapshot(&self, arrival: Timestamp) -> Result<Snapshot, InvalidRequest> {
+        if !self.priority_jump.is_finite() {
+            return Err(InvalidRequest::PriorityJump { value: self.priority_jump });
+        }
+        let cached_given = match (&self.pin, &self.cached_on) {
+            (Some(pin), Some(list)) => cached_on(list, pin.worker),
+            _ => self.cached_tokens,
+        };
+        Ok(Snapshot {
+            raw: self.raw_isl_tokens,
+            cached: cached_given.min(self.raw_isl_tokens),
+            cached_on: self.cached_on.clone(),
+            strict_priority: self.strict_priority,
+            // Not `max`: it may keep the sign of a negative zero.
+            jump: if self.priority_jump > 0.0 { self.priority_jump } else { 0.0 },
+            pin: self.pin,
+            constraints: self.constraints.clone(),
+            arrival,
+            deadline: self.deadline.map(|d| arrival.saturating_add(d)),
+        })
+    }
+}
+
+/// Tokens of a prompt that one worker has cached, on any of its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedOn {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Cached prefix \[tokens\].
+    pub tokens: u64,
+}
+
+/// The largest entry for `worker`, 0 if there is none.
+fn cached_on(list: &[CachedOn], worker: WorkerId) -> u64 {
+    list.iter().filter(|c| c.worker == worker).map(|c| c.tokens).max().unwrap_or(0)
+}
+
+/// A worker, or one rank of it, that alone may serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pin {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its rank; `None` leaves the rank to the selector.
+    pub rank: Option<u32>,
+}
+
+impl fmt::Display for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rank {
+            Some(rank) => write!(f, "{}/{rank}", self.worker),
+            None => write!(f, "{}", self.worker),
+        }
+    }
+}
+
+/// An allow-list and required taints, normalised, to be shared between requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Constraints {
+    allowed: Option<Box<[WorkerId]>>,
+    taints: Box<[DataArc<str>]>,
+}
+
+impl Constraints {
+    /// Constraints from an optional allow-list and the taints that a worker must all have.
+    ///
+    /// Duplicates are dropped. An empty allow-list allows nobody.
+    pub fn new(allowed: Option<Vec<WorkerId>>, mut taints: Vec<DataArc<str>>) -> Self {
+        taints.sort();
+        taints.dedup();
+        let allowed = allowed.map(|mut ids| {
+            ids.sort();
+            ids.dedup();
+            ids.into_boxed_slice()
+        });
+        Self { allowed, taints: taints.into_boxed_slice() }
+    }
+
+    /// The allow-list, ascending; `None` allows every worker.
+    pub fn allowed(&self) -> Option<&[WorkerId]> {
+        self.allowed.as_deref()
+    }
+
+    /// Required taints, ascending.
+    pub fn taints(&self) -> &[DataArc<str>] {
+        &self.taints
+    }
+
+    /// Whether `worker` is in the allow-list, or there is none.
+    pub fn allows(&self, worker: WorkerId) -> bool {
+        self.allowed.as_ref().is_none_or(|ids| ids.binary_search(&worker).is_ok())
+    }
+
+    /// Whether a worker with the taints `has` has all that are required.
+    pub fn tolerates(&self, has: &[DataArc<str>]) -> bool {
+        self.taints.iter().all(|t| has.contains(t))
+    }
+}
+
+/// What the scheduler knows of a request: taken once at arrival, never recomputed while it waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    raw: u64,
+    cached: u64,
+    cached_on: Option<DataArc<[CachedOn]>>,
+    strict_priority: u32,
+    jump: f64,
+    pin: Option<Pin>,
+    constraints: Option<DataArc<Constraints>>,
+    arrival: Timestamp,
+    deadline: Option<Timestamp>,
+}
+
+impl Snapshot {
+    /// Input sequence length \[tokens\].
+    pub fn raw_isl_tokens(&self) -> u64 {
+        self.raw
+    }
+
+    /// Cached tokens, at most the ISL; of a pinned request, what its own worker has.
+    pub fn cached_tokens(&self) -> u64 {
+        self.cached
+    }
+
+    /// Tokens to prefill, exact: picks the cache bucket.
+    pub fn uncached_tokens(&self) -> u64 {
+        self.raw - self.cached
+    }
+
+    /// Cost \[tokens\], ≥ 1: charged by deficit round robin and used by WSPT.
+    pub fn cost(&self) -> u64 {
+        self.uncached_tokens().max(1)
+    }
+
+    /// Strict tier, higher first.
+    pub fn strict_priority(&self) -> u32 {
+        self.strict_priority
+    }
+
+    /// Head start \[s\], finite and ≥ 0.
+    pub fn jump(&self) -> f64 {
+        self.jump
+    }
+
+    /// The only endpoint or worker that may serve the request.
+    pub fn pin(&self) -> Option<Pin> {
+        self.pin
+    }
+
+    /// Which workers may serve the request.
+    pub fn constraints(&self) -> Option<&DataArc<Constraints>> {
+        self.constraints.as_ref()
+    }
+
+    /// When the request came in.
+    pub fn arrival(&self) -> Timestamp {
+        self.arrival
+    }
+
+    /// When it must have been dispatched.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
+    }
+
+    /// Workers that are known to have some of the prompt cached; `None` if that is unknown.
+    pub fn cached_list(&self) -> Option<&[CachedOn]> {
+        self.cached_on.as_deref()
+    }
+
+    /// Prefill tokens \[tokens\] that `worker` would really have to compute.
+    pub fn prefill_on(&self, worker: WorkerId) -> u64 {
+        match &self.cached_on {
+            Some(list) => self.raw - cached_on(list, worker).min(self.raw),
+            None => self.uncached_tokens(),
+        }
+    }
+}
+
+/// A field of a request that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum InvalidRequest {
+    /// The priority jump is NaN or infinite.
+    PriorityJump {
+        /// The value given.
+        value: f64,
+    },
+}
+
+impl fmt::Display for InvalidRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PriorityJump { value } => {
+                write!(f, "priority_jump: must be a finite number of seconds, not {value}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InvalidRequest {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(request: &Request) -> Snapshot {
+        request.snapshot(Timestamp::ZERO).unwrap()
+    }
+
+    #[test]
+    fn cached_is_at_most_the_isl_and_cost_at_least_one() {
+        let all_cached = snapshot(&Request::new(10, 99));
+        assert_eq!((all_cached.cached_tokens(), all_cached.uncached_tokens(), all_cached.cost()), (10, 0, 1));
+        let half = snapshot(&Request::new(10, 4));
+        assert_eq!((half.cached_tokens(), half.uncached_tokens(), half.cost()), (4, 6, 6));
+    }
+
+    #[test]
+    fn a_pinned_request_counts_what_its_own_worker_has_cached() {
+        let list: DataArc<[CachedOn]> = DataArc::from(vec![
+            CachedOn { worker: WorkerId(1), tokens: 80 },
+            CachedOn { worker: WorkerId(2), tokens: 30 },
+        ]);
+        let request = |pin| Request { cached_on: Some(list.clone()), pin, ..Request::new(100, 80) };
+        let pin = |id| Some(Pin { worker: WorkerId(id), rank: None });
+        assert_eq!(snapshot(&request(None)).cached_tokens(), 80);
+        assert_eq!(snapshot(&request(pin(2))).cached_tokens(), 30);
+        assert_eq!(snapshot(&request(pin(3))).cached_tokens(), 0);
+        assert_eq!(snapshot(&request(None)).prefill_on(WorkerId(2)), 70);
+        assert_eq!(snapshot(&request(None)).prefill_on(WorkerId(3)), 100);
+    }
+
+    #[test]
+    fn a_jump_that_is_not_finite_is_refused_by_name_and_a_negative_one_is_zero() {
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let request = Request { priority_jump: value, ..Request::new(1, 0) };
+            let error = request.snapshot(Timestamp::ZERO).unwrap_err();
+            assert!(error.to_string().starts_with("priority_jump: "), "{error}");
+        }
+        for value in [-5.0, -0.0, 0.0] {
+            let request = Request { priority_jump: value, ..Request::new(1, 0) };
+            assert_eq!(snapshot(&request).jump().to_bits(), 0.0f64.to_bits());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The order inside a lane, packed so that one comparison of two integers decides it.
+
+use super::heap::HeapKey;
+use crate::policy::QueuePolicy;
+use crate::request::Snapshot;
+
+/// Strict priority, deadline, policy key, enqueue sequence, and last the item that the key belongs to, from the
+/// most to the least significant bit. Sequences are unique, so the item never decides.
+///
+/// | bits of `hi` | what | bits of `lo` | what |
+/// |---|---|---|---|
+/// | 127…96 | `!strict_priority` | 127…96 | policy key, low half |
+/// | 95…32 | deadline \[ns\], all ones without one | 95…32 | sequence |
+/// | 31…0 | policy key, high half | 31…0 | item |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct OrderKey {
+    hi: u128,
+    lo: u128,
+}
+
+impl OrderKey {
+    pub(super) fn new(snapshot: &Snapshot, order: QueuePolicy, sequence: u64, item: u32) -> Self {
+        let tier = !snapshot.strict_priority();
+        let deadline = snapshot.deadline().map_or(u64::MAX, |d| d.as_nanos());
+        let policy = policy_key(snapshot, order);
+        Self {
+            hi: u128::from(tier) << 96 | u128::from(deadline) << 32 | u128::from(policy >> 32),
+            lo: u128::from(policy) << 96 | u128::from(sequence) << 32 | u128::from(item),
+        }
+    }
+
+    /// The same place in the order, naming another item.
+    pub(super) fn with_item(self, item: u32) -> Self {
+        Self { lo: self.lo & !u128::from(u32::MAX) | u128::from(item), ..self }
+    }
+}
+
+impl HeapKey for OrderKey {
+    fn item(self) -> u32 {
+        self.lo as u32
+    }
+}
+
+/// Smaller goes first.
+fn policy_key(snapshot: &Snapshot, order: QueuePolicy) -> u64 {
+    match order {
+        QueuePolicy::Fcfs => {
+            let arrival = i64::try_from(snapshot.arrival().as_nanos()).unwrap_or(i64::MAX);
+            // `as` saturates: a jump of 292 years or more is as early as can be.
+            let jump = (snapshot.jump() * 1e9).round() as i64;
+            // Flipping the sign bit maps the order of i64 to that of u64.
+            arrival.saturating_sub(jump) as u64 ^ (1 << 63)
+        }
+        // A float that is finite and not negative has the order of its bits; larger goes first.
+        QueuePolicy::Wspt => !((1.0 + snapshot.jump()) / snapshot.cost() as f64).to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+    use crate::time::Timestamp;
+    use std::time::Duration;
+
+    fn key(request: Request, arrival: u64, order: QueuePolicy, sequence: u64) -> OrderKey {
+        OrderKey::new(&request.snapshot(Timestamp::from_nanos(arrival)).unwrap(), order, sequence, 7)
+    }
+
+    #[test]
+    fn priority_then_deadline_then_policy_then_sequence() {
+        let deadline = |ms| Some(Duration::from_millis(ms));
+        let base = Request::new(100, 0);
+        let in_order = [
+            key(Request { strict_priority: u32::MAX, ..base.clone() }, 9, QueuePolicy::Fcfs, 9),
+            key(
+                Request { strict_priority: 1, deadline: deadline(5), ..base.clone() },
+                9,
+                QueuePolicy::Fcfs,
+                8,
+            ),
+            key(Request { deadline: deadline(5), ..base.clone() }, 9, QueuePolicy::Fcfs, 7),
+            key(Request { deadline: deadline(6), ..base.clone() }, 0, QueuePolicy::Fcfs, 6),
+            key(base.clone(), 3, QueuePolicy::Fcfs, 4),
+            key(base.clone(), 3, QueuePolicy::Fcfs, 5),
+            key(base.clone(), 4, QueuePolicy::Fcfs, 3),
+        ];
+        assert!(in_order.is_sorted());
+    }
+
+    #[test]
+    fn a_jump_counts_as_an_earlier_arrival_in_whole_nanoseconds() {
+        let jump = |s| Request { priority_jump: s, ..Request::new(1, 0) };
+        let at = |s, arrival| key(jump(s), arrival, QueuePolicy::Fcfs, 0);
+        assert_eq!(at(0.5, 500_000_007), at(0.0, 7));
+        assert!(at(1.0, 0) < at(0.0, 0));
+        assert_eq!(at(1e300, 0), at(f64::MAX, 0));
+        assert_eq!(at(-3.0, 5), at(0.0, 5));
+    }
+
+    #[test]
+    fn wspt_prefers_cheap_and_jumping_requests() {
+        let cost =
+            |c, jump| key(Request { priority_jump: jump, ..Request::new(c, 0) }, 0, QueuePolicy::Wspt, 0);
+        assert!(cost(1, 0.0) < cost(2, 0.0));
+        assert!(cost(u64::MAX - 4096, 0.0) < cost(u64::MAX, 0.0));
+        assert_eq!(cost(4, 1.0), cost(2, 0.0));
+        assert!(cost(10, 1e308) < cost(1, 0.0));
+    }
+
+    #[test]
+    fn the_item_can_be_read_and_replaced() {
+        let k = key(Request::new(1, 0), u64::MAX, QueuePolicy::Fcfs, u64::MAX);
+        assert_eq!(k.item(), 7);
+        assert_eq!(k.with_item(u32::MAX).item(), u32::MAX);
+        assert_eq!(k.with_item(3).with_item(7), k);
+    }
+}

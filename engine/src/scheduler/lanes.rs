@@ -1,0 +1,124 @@
+//! The table of all lanes: found by class and pin, and by the endpoint whose load they depend on.
+
+use std::ops::{Index, IndexMut};
+
+use rustc_hash::FxHashMap;
+
+use super::heap::Positions;
+use super::lane::{Anchor, Lane, LaneId};
+use super::pool::{EndpointIndex, Pool};
+use crate::request::Pin;
+
+/// All lanes. Shared lanes come first and stay; exact lanes come with their first request and go with the last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    free: Vec<LaneId>,
+    by_pin: FxHashMap<(u32, Pin), LaneId>,
+    /// Exact lanes by what they wait for: one list per endpoint, then one per worker for pins without a rank.
+    anchored: Vec<Vec<LaneId>>,
+    endpoints: usize,
+}
+
+impl Lanes {
+    /// Adds the shared lane of a class.
+    pub(super) fn add_shared(&mut self, class: u32) -> LaneId {
+        self.lanes.push(Lane::new(class, None));
+        (self.lanes.len() - 1) as LaneId
+    }
+
+    /// The exact lane of a class for a pin, made if need be.
+    pub(super) fn exact(&mut self, class: u32, pin: Pin, pool: &Pool) -> LaneId {
+        if let Some(&id) = self.by_pin.get(&(class, pin)) {
+            return id;
+        }
+        let id = match self.free.pop() {
+            Some(id) => {
+                // The old lane was emptied before it was freed; its heap keeps its memory.
+                let lane = &mut self.lanes[id as usize];
+                (lane.class, lane.pin) = (class, Some(pin));
+                id
+            }
+            None => {
+                self.lanes.push(Lane::new(class, Some(pin)));
+                (self.lanes.len() - 1) as LaneId
+            }
+        };
+        self.by_pin.insert((class, pin), id);
+        self.anchor(id, pin, pool);
+        id
+    }
+
+    /// Drops an exact lane that has emptied.
+    pub(super) fn drop_exact(&mut self, id: LaneId) {
+        let Lane { class, pin, anchor, .. } = self.lanes[id as usize];
+        let pin = pin.expect("only exact lanes are dropped");
+        self.by_pin.remove(&(class, pin));
+        self.lanes[id as usize].anchor = Anchor::NOWHERE;
+        if let Some(list) = self.anchored.get_mut(anchor.list as usize) {
+            list.swap_remove(anchor.at as usize);
+            if let Some(&moved) = list.get(anchor.at as usize) {
+                self.lanes[moved as usize].anchor.at = anchor.at;
+            }
+        }
+        self.free.push(id);
+    }
+
+    /// Lists every exact lane anew for the endpoints of a new snapshot and returns them all.
+    pub(super) fn anchor_all(&mut self, pool: &Pool) -> Vec<LaneId> {
+        self.endpoints = pool.len();
+        self.anchored.iter_mut().for_each(Vec::clear);
+        let lists = pool.len() + pool.workers().workers().len();
+        self.anchored.resize_with(lists, Vec::new);
+        let exact: Vec<_> = self.by_pin.iter().map(|(&(_, pin), &id)| (pin, id)).collect();
+        for &(pin, id) in &exact {
+            self.anchor(id, pin, pool);
+        }
+        exact.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool) {
+        let position = |id| pool.workers().workers().binary_search_by_key(&id, |w| w.id).ok();
+        let list = match pin.rank {
+            Some(_) => pool.pinned(pin).next(),
+            None => position(pin.worker).map(|w| self.endpoints + w),
+        };
+        self.lanes[id as usize].anchor = match list {
+            None => Anchor::NOWHERE,
+            Some(list) => {
+                self.anchored[list].push(id);
+                Anchor { list: list as u32, at: (self.anchored[list].len() - 1) as u32 }
+            }
+        };
+    }
+
+    /// The `i`-th of the exact lanes whose head may depend on the load of `endpoint`.
+    pub(super) fn waiting_for(&self, endpoint: EndpointIndex, pool: &Pool, i: usize) -> Option<LaneId> {
+        let own = self.anchored.get(endpoint.index())?;
+        own.get(i).copied().or_else(|| {
+            let worker = pool.endpoint(endpoint).worker;
+            let position = pool.workers().workers().binary_search_by_key(&worker, |w| w.id).ok()?;
+            self.anchored[self.endpoints + position].get(i - own.len()).copied()
+        })
+    }
+}
+
+impl Index<LaneId> for Lanes {
+    type Output = Lane;
+
+    fn index(&self, id: LaneId) -> &Lane {
+        &self.lanes[id as usize]
+    }
+}
+
+impl IndexMut<LaneId> for Lanes {
+    fn index_mut(&mut self, id: LaneId) -> &mut Lane {
+        &mut self.lanes[id as usize]
+    }
+}
+
+impl Positions for Lanes {
+    fn place(&mut self, item: u32, at: u32) {
+        self.lanes[item as usize].rank_at = at;
+    }
+}

@@ -1,0 +1,637 @@
+//! The deterministic layer: every scheduling decision, without threads, clocks or randomness.
+//!
+//! A request goes [`enqueue`](Scheduler::enqueue) → lane → [`next_request`](Scheduler::next_request) (which class,
+//! by deficit round robin) → [`select`](Scheduler::select) (which endpoint) → [`book`](Scheduler::book), and back by
+//! [`release`](Scheduler::release). Each step can be used alone; [`dispatch`](Scheduler::dispatch) does the middle
+//! three, [`submit`](Scheduler::submit) all of them under the queue limits.
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `key`, `lane`, `lanes`, `heap`, `slab` | the order inside a class, and which lanes there are |
+//! | `class` | what waits in a class, and how much may |
+//! | `ring` | which class goes next |
+//! | `pool`, `view`, `masks` | which endpoints are eligible, and which are busy for whom |
+//! | `select` | the endpoint |
+
+mod class;
+mod heap;
+mod key;
+mod lane;
+mod lanes;
+mod masks;
+mod pool;
+mod ring;
+mod select;
+mod slab;
+mod view;
+
+use std::fmt;
+
+pub use class::Usage;
+pub use pool::{Booked, EndpointIndex, MAX_BOOKED_TOKENS};
+pub use select::{Candidate, Candidates, LeastLoaded, Selector};
+pub use slab::RequestKey;
+
+use crate::error::{LimitReached, Reason};
+use crate::policy::{ClassId, Profile};
+use crate::request::Snapshot;
+use crate::sync::DataArc;
+use crate::worker::{Endpoint, WorkerSnapshot};
+use class::Class;
+use key::OrderKey;
+use lane::LaneId;
+use lanes::Lanes;
+use pool::{Pool, ViewId};
+use ring::Ring;
+use slab::{Cold, Hot, NIL, Slab};
+
+/// The scheduler of one worker pool, generic over what the caller attaches to each request.
+///
+/// ```
+/// use tollgate::policy::{ClassSpec, PolicySpec, Profile};
+/// use tollgate::{Request, Scheduler, Timestamp, Worker, WorkerSnapshot};
+///
+/// let mut premium = ClassSpec::explicit("premium", 512);
+/// premium.busy.threshold_tokens = Some(1024);
+/// let regular = ClassSpec { name: "regular".into(), quantum: 128, ..premium.clone() };
+/// let profile = Profile::new(PolicySpec { classes: vec![premium, regular], ..PolicySpec::default() })?;
+///
+/// let mut scheduler = Scheduler::new(&profile);
+/// scheduler.set_workers(WorkerSnapshot::new(1, vec![Worker::new(1)])?.into());
+/// for i in 0..100 {
+///     for class in ["regular", "premium"] {
+///         let request = Request::new(512, 0).snapshot(Timestamp::from_nanos(i))?;
+///         scheduler.enqueue(profile.class_id(class).unwrap(), request, class).unwrap();
+///     }
+/// }
+///
+/// // One worker that is busy above 1024 tokens: four of 512 fill it, then each release lets one more in.
+/// let mut served = Vec::new();
+/// while served.len() < 50 {
+///     let dispatch = scheduler.dispatch().expect("the worker has room");
+///     served.push(dispatch.request.payload);
+///     scheduler.release(dispatch.outcome?);
+/// }
+/// assert_eq!(served.iter().filter(|class| **class == "premium").count(), 40);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Scheduler<T> {
+    slab: Slab<T>,
+    lanes: Lanes,
+    classes: Vec<Class>,
+    ring: Ring,
+    pool: Pool,
+    selector: Box<dyn Selector>,
+    sequence: u64,
+    /// Classes whose shared head has constraints (and others that had one).
+    constrained: Vec<ClassId>,
+    /// Views of which an endpoint flipped since these were last looked at.
+    flipped: Vec<ViewId>,
+}
+
+/// A request that arbitration has picked: it waits no more and its class has paid for it.
+#[derive(Clone, Debug)]
+pub struct Picked<T> {
+    /// Class that it waited in.
+    pub class: ClassId,
+    /// What was frozen at arrival.
+    pub snapshot: Snapshot,
+    /// What the caller attached.
+    pub payload: T,
+}
+
+/// What became of a picked request.
+#[derive(Debug)]
+pub struct Dispatch<T> {
+    /// The request.
+    pub request: Picked<T>,
+    /// Where it was booked, or why nowhere.
+    pub outcome: Result<Booking, Reason>,
+}
+
+/// Prefill tokens and one permit on an endpoint, to be given back with [`Scheduler::release`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a booking that is never released keeps its endpoint loaded"]
+pub struct Booking {
+    index: EndpointIndex,
+    endpoint: Endpoint,
+    incarnation: u64,
+    tokens: u64,
+}
+
+impl Booking {
+    /// Number of the endpoint in the worker snapshot of the time of booking.
+    pub fn index(&self) -> EndpointIndex {
+        self.index
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Prefill tokens that are still booked.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+}
+
+/// A request that had to wait and may not: it comes back as it was given.
+#[derive(Clone, Debug)]
+pub struct Refused<T> {
+    /// The limit.
+    pub limit: LimitReached,
+    /// The request.
+    pub snapshot: Snapshot,
+    /// What the caller attached.
+    pub payload: T,
+}
+
+impl<T> Scheduler<T> {
+    /// A scheduler for the classes of `profile`, without workers, with the default selector.
+    pub fn new(profile: &Profile) -> Self {
+        Self::with_selector(profile, Box::new(LeastLoaded))
+    }
+
+    /// The same with another selector.
+    pub fn with_selector(profile: &Profile, selector: Box<dyn Selector>) -> Self {
+        let mut pool = Pool::new();
+        let mut lanes = Lanes::default();
+        let classes: Vec<_> = (0u32..)
+            .zip(profile.classes())
+            .map(|(id, spec)| {
+                let (view, gate) = pool.gate_for(&spec.busy);
+                Class::new(spec, view, gate, lanes.add_shared(id))
+            })
+            .collect();
+        let ring = Ring::new(
+            profile.classes().iter().zip(&classes).map(|(spec, class)| (spec.quantum, class.gate)),
+            pool.gates().count(),
+        );
+        Self {
+            slab: Slab::new(),
+            lanes,
+            classes,
+            ring,
+            pool,
+            selector,
+            sequence: 0,
+            constrained: Vec::new(),
+            flipped: Vec::new(),
+        }
+    }
+
+    // --- waiting ---------------------------------------------------------------------------------------------
+
+    /// Puts a request into the queue of its class, O(1) if it comes in order, else O(log n).
+    ///
+    /// A limit does not bind a request whose class has nothing waiting and that could go at once; call
+    /// [`dispatch`](Self::dispatch) until it returns `None` before and after to be sure that it does, or let
+    /// [`submit`](Self::submit) do all that.
+    ///
+    /// # Errors
+    /// A queue limit of the class is reached. Nothing has changed then.
+    ///
+    /// # Panics
+    /// If the profile has no such class.
+    pub fn enqueue(
+        &mut self,
+        class: ClassId,
+        snapshot: Snapshot,
+        payload: T,
+    ) -> Result<RequestKey, Refused<T>> {
+        if let Some(limit) = self.limit_reached(class)
+            && (self.classes[class.index()].has_waiting() || !self.could_go(class, &snapshot))
+        {
+            return Err(Refused { limit, snapshot, payload });
+        }
+        let lane = match snapshot.pin() {
+            Some(pin) => self.lanes.exact(class.0, pin, &self.pool),
+            None => self.classes[class.index()].shared,
+        };
+        let mask = self.pool.acquire_mask(&snapshot);
+        let state = &mut self.classes[class.index()];
+        state.add(&snapshot);
+        let (order, sequence) = (state.order, self.sequence);
+        self.sequence += 1;
+        let key = self.slab.insert(Cold { snapshot, payload }, |slot, generation, cold| Hot {
+            key: OrderKey::new(&cold.snapshot, order, sequence, slot),
+            cost: cold.snapshot.cost(),
+            before: NIL,
+            next: NIL,
+            lane,
+            mask,
+            generation,
+        });
+        self.lanes[lane].push(key.slot, &mut self.slab);
+        if self.lanes[lane].head(&self.slab) == Some(key.slot) {
+            self.head_changed(lane);
+        }
+        Ok(key)
+    }
+
+    /// Takes out a request that waits no longer because its caller left, O(log n). Its usage is given back and its
+    /// class is charged nothing, but may not keep the credit that the request had gathered for those behind it.
+    /// `None` if it waits no more.
+    pub fn cancel(&mut self, key: RequestKey) -> Option<Picked<T>> {
+        if !self.slab.contains(key) {
+            return None;
+        }
+        let picked = self.take(key.slot);
+        let best = self.best_head(picked.class).map(|slot| self.slab.hot(slot).cost);
+        self.ring.cut(picked.class, best);
+        Some(picked)
+    }
+
+    /// Enqueues under the limits as a caller expects it: before a limit refuses the request, all that can be
+    /// dispatched is, and a request that a limit lets through because it can go at once does go at once. `sink`
+    /// gets what is dispatched meanwhile.
+    ///
+    /// # Errors
+    /// A queue limit of the class is reached.
+    ///
+    /// # Panics
+    /// If the profile has no such class.
+    pub fn submit(
+        &mut self,
+        class: ClassId,
+        snapshot: Snapshot,
+        payload: T,
+        sink: &mut impl FnMut(&mut Self, Dispatch<T>),
+    ) -> Result<RequestKey, Refused<T>> {
+        if self.limit_reached(class).is_none() {
+            return self.enqueue(class, snapshot, payload);
+        }
+        self.dispatch_all(sink);
+        let key = self.enqueue(class, snapshot, payload)?;
+        self.dispatch_all(sink);
+        Ok(key)
+    }
+
+    fn dispatch_all(&mut self, sink: &mut impl FnMut(&mut Self, Dispatch<T>)) {
+        while let Some(dispatch) = self.dispatch() {
+            sink(self, dispatch);
+        }
+    }
+
+    // --- arbitration, selection, booking ---------------------------------------------------------------------
+
+    /// Which request goes next, by deficit round robin over the classes; `None` if none may.
+    ///
+    /// A request without any eligible endpoint goes too, so that [`select`](Self::select) tells its caller why.
+    pub fn next_request(&mut self) -> Option<Picked<T>> {
+        self.recheck_constrained();
+        let class = self.ring.pick()?;
+        let [open, closed] = self.candidates(class);
+        let slot = if self.ring.is_open(class) { open } else { closed };
+        let slot = slot.expect("a picked class has a candidate");
+        let cost = self.slab.hot(slot).cost;
+        let picked = self.take(slot);
+        self.ring.charge(class, cost, self.classes[class.index()].has_waiting());
+        Some(picked)
+    }
+
+    /// Which endpoint serves a request of `class`, by the selector.
+    ///
+    /// # Errors
+    /// No endpoint is eligible, or the selector failed.
+    pub fn select(&mut self, class: ClassId, snapshot: &Snapshot) -> Result<EndpointIndex, Reason> {
+        let view = self.classes[class.index()].view;
+        Candidates::new(&self.pool, view, snapshot)?.choose(&mut *self.selector)
+    }
+
+    /// Books a request's prefill tokens and one permit on an endpoint.
+    ///
+    /// # Panics
+    /// If the current worker snapshot has no such endpoint.
+    pub fn book(&mut self, index: EndpointIndex, snapshot: &Snapshot) -> Booking {
+        let endpoint = self.pool.endpoint(index);
+        let tokens = snapshot.prefill_on(endpoint.worker).min(MAX_BOOKED_TOKENS);
+        let Booked { tokens: before, permits } = self.pool.booked(index);
+        self.set_booked(index, Booked { tokens: before + tokens, permits: permits + 1 });
+        Booking { index, endpoint, incarnation: self.pool.incarnation(index), tokens }
+    }
+
+    /// [`next_request`](Self::next_request), [`select`](Self::select) and [`book`](Self::book).
+    pub fn dispatch(&mut self) -> Option<Dispatch<T>> {
+        let request = self.next_request()?;
+        let outcome =
+            self.select(request.class, &request.snapshot).map(|index| self.book(index, &request.snapshot));
+        Some(Dispatch { request, outcome })
+    }
+
+    // --- loads -----------------------------------------------------------------------------------------------
+
+    /// Gives back the prefill tokens of a booking whose prefill is complete; the permit stays.
+    pub fn prefill_complete(&mut self, booking: &mut Booking) {
+        let tokens = std::mem::take(&mut booking.tokens);
+        self.give_back(booking.endpoint, booking.incarnation, tokens, 0);
+    }
+
+    /// Gives back what is left of a booking. One that belongs to an earlier incarnation of its worker changes
+    /// nothing and is [counted](Self::stale_releases).
+    pub fn release(&mut self, booking: Booking) {
+        self.give_back(booking.endpoint, booking.incarnation, booking.tokens, 1);
+    }
+
+    fn give_back(&mut self, endpoint: Endpoint, incarnation: u64, tokens: u64, permits: u32) {
+        if let Some(index) = self.pool.release(endpoint, incarnation, tokens, permits) {
+            let booked = self.pool.booked(index);
+            self.set_booked(index, booked);
+        }
+    }
+
+    /// Sets what this scheduler has booked on an endpoint, for callers that count releases themselves.
+    ///
+    /// # Panics
+    /// If the current worker snapshot has no such endpoint.
+    pub fn set_booked(&mut self, index: EndpointIndex, booked: Booked) {
+        self.pool.set_booked(index, booked);
+        self.load_changed(index);
+    }
+
+    /// Sets the active prefill tokens that others have booked on an endpoint.
+    ///
+    /// # Panics
+    /// If the current worker snapshot has no such endpoint.
+    pub fn set_external(&mut self, index: EndpointIndex, tokens: u64) {
+        self.pool.set_external(index, tokens);
+        self.load_changed(index);
+    }
+
+    /// Replaces the workers. Bookings stay with the incarnation they were made on; external loads are those of the
+    /// snapshot. Versions are the caller's affair.
+    pub fn set_workers(&mut self, snapshot: DataArc<WorkerSnapshot>) {
+        let mut lives = self.pool.take_bookings();
+        self.pool.set_workers(snapshot, |endpoint, incarnation| {
+            lives.remove(&(endpoint, incarnation)).unwrap_or_default()
+        });
+        self.pool.keep_departed(lives);
+        self.workers_changed();
+    }
+
+    /// The same with the bookings of each endpoint and incarnation given, for callers that count releases
+    /// themselves.
+    pub fn set_workers_with(
+        &mut self,
+        snapshot: DataArc<WorkerSnapshot>,
+        booked: impl FnMut(Endpoint, u64) -> Booked,
+    ) {
+        self.pool.set_workers(snapshot, booked);
+        self.workers_changed();
+    }
+
+    fn workers_changed(&mut self) {
+        for gate in self.pool.gates() {
+            self.ring.set_gate(gate, self.pool.gate_open(gate));
+        }
+        for lane in self.lanes.anchor_all(&self.pool) {
+            self.rank_lane(lane);
+        }
+        self.flipped.clear();
+        for class in 0..self.classes.len() as u32 {
+            self.refresh_candidate(ClassId(class));
+        }
+    }
+
+    /// After a load change of an endpoint: gates and exact lanes, for the views in which it flipped.
+    fn load_changed(&mut self, index: EndpointIndex) {
+        if self.pool.flipped().is_empty() {
+            return;
+        }
+        if !self.constrained.is_empty() {
+            self.flipped.extend_from_slice(self.pool.flipped());
+        }
+        for &view in self.pool.flipped() {
+            for &gate in self.pool.gates_of(view) {
+                self.ring.set_gate(gate, self.pool.gate_open(gate));
+            }
+        }
+        let mut i = 0;
+        while let Some(lane) = self.lanes.waiting_for(index, &self.pool, i) {
+            let class = self.lanes[lane].class;
+            if self.pool.flipped().contains(&self.classes[class as usize].view) {
+                self.rank_lane(lane);
+                self.refresh_candidate(ClassId(class));
+            }
+            i += 1;
+        }
+    }
+
+    // --- what can be read at any time ------------------------------------------------------------------------
+
+    /// Credit of a class \[tokens\].
+    pub fn deficit(&self, class: ClassId) -> u64 {
+        self.ring.deficit(class)
+    }
+
+    /// What waits in a class.
+    pub fn usage(&self, class: ClassId) -> Usage {
+        self.classes[class.index()].usage()
+    }
+
+    /// Requests that wait in all classes.
+    pub fn waiting(&self) -> u64 {
+        self.classes.iter().map(|c| c.usage().requests).sum()
+    }
+
+    /// The requests that wait, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (RequestKey, &Snapshot, &T)> {
+        self.slab.iter().map(|(key, cold)| (key, &cold.snapshot, &cold.payload))
+    }
+
+    /// The workers.
+    pub fn workers(&self) -> &WorkerSnapshot {
+        self.pool.workers()
+    }
+
+    /// Endpoints of the current worker snapshot, in the order of their indices.
+    pub fn endpoints(&self) -> impl Iterator<Item = (EndpointIndex, Endpoint)> {
+        (0..self.pool.len() as u32).map(|e| (EndpointIndex(e), self.pool.endpoint(EndpointIndex(e))))
+    }
+
+    /// Number of an endpoint in the current worker snapshot.
+    pub fn find(&self, endpoint: Endpoint) -> Option<EndpointIndex> {
+        self.pool.find(endpoint)
+    }
+
+    /// Active prefill tokens of an endpoint: booked here and by others.
+    pub fn active(&self, index: EndpointIndex) -> u64 {
+        self.pool.active(index)
+    }
+
+    /// Active prefill tokens of an endpoint that others have booked.
+    pub fn external(&self, index: EndpointIndex) -> u64 {
+        self.pool.external(index)
+    }
+
+    /// What this scheduler has booked on an endpoint.
+    pub fn booked(&self, index: EndpointIndex) -> Booked {
+        self.pool.booked(index)
+    }
+
+    /// Releases that came after their worker's incarnation had changed.
+    pub fn stale_releases(&self) -> u64 {
+        self.pool.stale_releases()
+    }
+
+    // --- heads and candidates --------------------------------------------------------------------------------
+
+    fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
+        self.classes[class.index()].limit_reached(self.pool.workers().workers().len())
+    }
+
+    /// Whether a request would be dispatchable as the head of its lane.
+    fn could_go(&mut self, class: ClassId, snapshot: &Snapshot) -> bool {
+        let mask = self.pool.acquire_mask(snapshot);
+        let state = &self.classes[class.index()];
+        let open = match snapshot.pin() {
+            Some(pin) => self.pool.exact_open(state.view, pin, mask),
+            None => self.pool.shared_open(state.gate, mask),
+        };
+        self.pool.release_mask(mask);
+        open
+    }
+
+    /// Removes a waiting request from its lane and its class.
+    fn take(&mut self, slot: u32) -> Picked<T> {
+        let Hot { lane, mask, .. } = *self.slab.hot(slot);
+        let class = self.lanes[lane].class;
+        let was_head = self.lanes[lane].head(&self.slab) == Some(slot);
+        self.lanes[lane].unlink(slot, &mut self.slab);
+        let Cold { snapshot, payload } = self.slab.remove(slot);
+        self.pool.release_mask(mask);
+        self.classes[class as usize].subtract(&snapshot);
+        if was_head {
+            self.head_changed(lane);
+        }
+        Picked { class: ClassId(class), snapshot, payload }
+    }
+
+    /// After another request has become the head of a lane, or none.
+    fn head_changed(&mut self, lane: LaneId) {
+        let class = ClassId(self.lanes[lane].class);
+        if self.lanes[lane].pin.is_some() {
+            self.rank_lane(lane);
+            if self.lanes[lane].is_empty() {
+                self.lanes.drop_exact(lane);
+            }
+        }
+        self.refresh_candidate(class);
+    }
+
+    /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head.
+    fn rank_lane(&mut self, id: LaneId) {
+        let Self { lanes, slab, pool, classes, .. } = self;
+        let lane = &lanes[id];
+        let class = &mut classes[lane.class as usize];
+        let (at, was_open) = (lane.rank_at, lane.open);
+        let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
+            if at != NIL {
+                class.exact[usize::from(was_open)].remove(at, lanes);
+                lanes[id].rank_at = NIL;
+            }
+            return;
+        };
+        let pin = lane.pin.expect("only exact lanes are ranked");
+        let open = pool.exact_open(class.view, pin, head.mask);
+        let key = head.key.with_item(id);
+        if at != NIL && was_open == open {
+            class.exact[usize::from(open)].update(at, key, lanes);
+            return;
+        }
+        if at != NIL {
+            class.exact[usize::from(was_open)].remove(at, lanes);
+        }
+        lanes[id].open = open;
+        class.exact[usize::from(open)].push(key, lanes);
+    }
+
+    /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
+    fn recheck_constrained(&mut self) {
+        if self.flipped.is_empty() {
+            return;
+        }
+        for i in (0..self.constrained.len()).rev() {
+            let class = self.constrained[i];
+            match self.shared_head(class) {
+                Some((_, mask)) if mask != masks::NO_MASK => {
+                    if self.flipped.contains(&self.classes[class.index()].view) {
+                        self.refresh_candidate(class);
+                    }
+                }
+                _ => {
+                    self.classes[class.index()].listed = false;
+                    self.constrained.swap_remove(i);
+                }
+            }
+        }
+        self.flipped.clear();
+    }
+
+    /// The head of a class's shared lane with its mask.
+    fn shared_head(&self, class: ClassId) -> Option<(u32, u32)> {
+        let slot = self.lanes[self.classes[class.index()].shared].head(&self.slab)?;
+        Some((slot, self.slab.hot(slot).mask))
+    }
+
+    /// Whether the head of a class's shared lane depends on some endpoints only, and not on its pool gate.
+    fn list_if_constrained(&mut self, class: ClassId) {
+        if self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK)
+            && !std::mem::replace(&mut self.classes[class.index()].listed, true)
+        {
+            self.constrained.push(class);
+        }
+    }
+
+    /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
+    fn candidates(&self, class: ClassId) -> [Option<u32>; 2] {
+        let state = &self.classes[class.index()];
+        let exact = self.best_exact(state, true);
+        match self.shared_head(class) {
+            None => [exact, exact],
+            Some((slot, masks::NO_MASK)) => [self.better(Some(slot), exact), exact],
+            Some((slot, mask)) => {
+                let shared = self.pool.shared_open(state.gate, mask).then_some(slot);
+                [self.better(shared, exact); 2]
+            }
+        }
+    }
+
+    /// The best head of a class, dispatchable or not.
+    fn best_head(&self, class: ClassId) -> Option<u32> {
+        let state = &self.classes[class.index()];
+        let exact = self.better(self.best_exact(state, false), self.best_exact(state, true));
+        self.better(self.lanes[state.shared].head(&self.slab), exact)
+    }
+
+    fn best_exact(&self, class: &Class, open: bool) -> Option<u32> {
+        let lane = heap::HeapKey::item(class.exact[usize::from(open)].peek()?);
+        self.lanes[lane].head(&self.slab)
+    }
+
+    fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
+        match (a, b) {
+            (Some(a), Some(b)) if self.slab.hot(b).key < self.slab.hot(a).key => Some(b),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Tells the ring what the candidates of a class cost now.
+    fn refresh_candidate(&mut self, class: ClassId) {
+        let cost = self.candidates(class).map(|slot| slot.map(|s| self.slab.hot(s).cost));
+        self.ring.set_candidate(class, cost);
+        self.list_if_constrained(class);
+    }
+}
+
+impl<T> fmt::Debug for Scheduler<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let classes = self.classes.iter().enumerate();
+        let classes = classes.map(|(i, c)| (&c.name, c.usage(), self.ring.deficit(ClassId(i as u32))));
+        f.debug_struct("Scheduler")
+            .field("classes", &classes.collect::<Vec<_>>())
+            .field("endpoints", &self.pool.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! Deficit round robin over the classes: who is next, and what it is charged.
+//!
+//! The ring knows of each class only its quantum, its deficit, and the cost of its candidate. A class may have
+//! two candidates, one for when its pool gate is open and one for when it is closed (then only pinned and
+//! constrained requests may go); a gate that flips changes one bit here and touches no class.
+
+use super::pool::GateId;
+use crate::policy::ClassId;
+
+/// Cost of a candidate that is not there. Real costs are at least 1.
+const NONE: u64 = 0;
+
+/// The state of the arbitration \[deficits, quanta and costs in tokens\].
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ring {
+    quantum: Vec<u64>,
+    deficit: Vec<u64>,
+    /// Cost of the candidate while the gate is open, and while it is closed.
+    candidate: [Vec<u64>; 2],
+    gate: Vec<GateId>,
+    open: Vec<bool>,
+    cursor: usize,
+    carry: Option<usize>,
+}
+
+impl Ring {
+    /// A ring without credit; `classes` gives each class's quantum and gate, in ring order.
+    pub(super) fn new(classes: impl Iterator<Item = (u64, GateId)>, gates: usize) -> Self {
+        let mut ring = Self { open: vec![true; gates], ..Self::default() };
+        for (quantum, gate) in classes {
+            ring.quantum.push(quantum);
+            ring.gate.push(gate);
+        }
+        let n = ring.quantum.len();
+        ring.deficit = vec![0; n];
+        ring.candidate = [vec![NONE; n], vec![NONE; n]];
+        ring
+    }
+
+    pub(super) fn deficit(&self, class: ClassId) -> u64 {
+        self.deficit[class.index()]
+    }
+
+    pub(super) fn is_open(&self, class: ClassId) -> bool {
+        self.open[self.gate[class.index()].0 as usize]
+    }
+
+    pub(super) fn set_gate(&mut self, gate: GateId, open: bool) {
+        self.open[gate.0 as usize] = open;
+    }
+
+    /// Sets the cost of the class's candidate for an open and for a closed gate.
+    pub(super) fn set_candidate(&mut self, class: ClassId, cost: [Option<u64>; 2]) {
+        for (candidate, cost) in self.candidate.iter_mut().zip(cost) {
+            candidate[class.index()] = cost.unwrap_or(NONE);
+        }
+    }
+
+    /// Picks the class whose candidate goes next and grants the credit that this takes; `None`, and nothing
+    /// changed, if no class has a candidate. The caller must [`charge`](Self::charge) the class.
+    pub(super) fn pick(&mut self) -> Option<ClassId> {
+        let winner = self.carried().or_else(|| self.scan()).or_else(|| self.bulk())?;
+        Some(ClassId(winner as u32))
+    }
+
+    /// Books a dispatch from `class`, whose candidate cost `cost`.
+    pub(super) fn charge(&mut self, class: ClassId, cost: u64, still_waiting: bool) {
+        let k = class.index();
+        debug_assert!(cost <= self.deficit[k], "class {k} was picked without the credit for it");
+        self.deficit[k] = if still_waiting { self.deficit[k] - cost } else { 0 };
+        self.cursor = if k + 1 == self.deficit.len() { 0 } else { k + 1 };
+        self.carry = (self.deficit[k] > 0).then_some(k);
+    }
+
+    /// Cuts the credit of a class that a request left without being dispatched: `best` is the cost of the best
+    /// head that remains in it, `None` if nothing waits.
+    pub(super) fn cut(&mut self, class: ClassId, best: Option<u64>) {
+        let k = class.index();
+        let most = best.map_or(0, |cost| cost.max(self.quantum[k]));
+        self.deficit[k] = self.deficit[k].min(most);
+    }
+
+    fn candidate(&self, k: usize) -> u64 {
+        let closed = !self.open[self.gate[k].0 as usize];
+        self.candidate[usize::from(closed)][k]
+    }
+
+    /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
+    fn carried(&self) -> Option<usize> {
+        self.carry.filter(|&k| {
+            let cost = self.candidate(k);
+            cost != NONE && cost <= self.deficit[k]
+        })
+    }
+
+    /// Once around: the first class that can afford its candidate, with one grant at most.
+    fn scan(&mut self) -> Option<usize> {
+        let n = self.deficit.len();
+        (self.cursor..n).chain(0..self.cursor).find(|&k| {
+            let cost = self.candidate(k);
+            if cost == NONE {
+                return false;
+            }
+            if self.deficit[k] < cost {
+                self.deficit[k] = self.deficit[k].saturating_add(self.quantum[k]);
+            }
+            self.deficit[k] >= cost
+        })
+    }
+
+    /// All rounds that the nearest class still needs, at once, for every class with a candidate.
+    ///
+    /// Runs after a fruitless scan: no candidate is affordable.
+    fn bulk(&mut self) -> Option<usize> {
+        let n = self.deficit.len();
+        let rounds = (0..n)
+            .filter(|&k| self.candidate(k) != NONE)
+            .map(|k| (self.candidate(k) - self.deficit[k]).div_ceil(self.quantum[k]))
+            .min()?;
+        for k in 0..n {
+            if self.candidate(k) != NONE {
+                let credit = rounds.saturating_mul(self.quantum[k]);
+                self.deficit[k] = self.deficit[k].saturating_add(credit);
+            }
+        }
+        (self.cursor..n)
+            .chain(0..self.cursor)
+            .find(|&k| self.candidate(k) != NONE && self.candidate(k) <= self.deficit[k])
+    }
+}

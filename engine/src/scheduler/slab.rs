@@ -1,0 +1,132 @@
+//! Where waiting requests live: one stable slot each, what ordering touches apart from what it does not.
+
+use super::heap::Positions;
+use super::key::OrderKey;
+use crate::request::Snapshot;
+
+/// No slot, no position, no lane.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// `next` of a request that sits in its lane's heap and not in its run.
+pub(super) const IN_HEAP: u32 = u32::MAX - 1;
+
+/// What moving a request around in its lane touches: one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct Hot {
+    pub(super) key: OrderKey,
+    /// Cost \[tokens\], ≥ 1.
+    pub(super) cost: u64,
+    /// In the run: the slot before. In the heap: the position there. On the free list: unused.
+    pub(super) before: u32,
+    /// In the run: the slot behind. In the heap: [`IN_HEAP`]. On the free list: the next free slot.
+    pub(super) next: u32,
+    /// Lane that the request waits in; [`NIL`] on the free list.
+    pub(super) lane: u32,
+    /// Interned constraints, 0 for none.
+    pub(super) mask: u32,
+    /// Counts the tenants of the slot, so that a key to an earlier one is recognised.
+    pub(super) generation: u32,
+}
+
+/// What only dispatch touches.
+#[derive(Clone, Debug)]
+pub(super) struct Cold<T> {
+    pub(super) snapshot: Snapshot,
+    pub(super) payload: T,
+}
+
+/// Names a waiting request; it never names another one later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestKey {
+    pub(super) slot: u32,
+    pub(super) generation: u32,
+}
+
+/// The slots.
+#[derive(Clone, Debug)]
+pub(super) struct Slab<T> {
+    hot: Vec<Hot>,
+    cold: Vec<Option<Cold<T>>>,
+    free: u32,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new() -> Self {
+        Self { hot: Vec::new(), cold: Vec::new(), free: NIL }
+    }
+
+    /// Takes a slot; `hot` gets the slot and its generation and makes what goes in.
+    ///
+    /// # Panics
+    /// With 2³² − 2 requests waiting.
+    pub(super) fn insert(
+        &mut self,
+        cold: Cold<T>,
+        hot: impl FnOnce(u32, u32, &Cold<T>) -> Hot,
+    ) -> RequestKey {
+        let slot = if self.free == NIL {
+            let slot = self.hot.len() as u32;
+            assert!(slot < IN_HEAP, "more requests wait than a slot number can name");
+            self.hot.push(hot(slot, 0, &cold));
+            self.cold.push(Some(cold));
+            slot
+        } else {
+            let slot = self.free;
+            let old = self.hot[slot as usize];
+            self.free = old.next;
+            self.hot[slot as usize] = hot(slot, old.generation.wrapping_add(1), &cold);
+            self.cold[slot as usize] = Some(cold);
+            slot
+        };
+        RequestKey { slot, generation: self.hot[slot as usize].generation }
+    }
+
+    /// Gives a slot back.
+    ///
+    /// # Panics
+    /// If nobody has it.
+    pub(super) fn remove(&mut self, slot: u32) -> Cold<T> {
+        let cold = self.cold[slot as usize].take().expect("a slot in a lane has a request");
+        let hot = &mut self.hot[slot as usize];
+        hot.lane = NIL;
+        hot.next = self.free;
+        self.free = slot;
+        cold
+    }
+
+    /// Whether `key` names a request that is still here.
+    pub(super) fn contains(&self, key: RequestKey) -> bool {
+        self.hot.get(key.slot as usize).is_some_and(|h| h.lane != NIL && h.generation == key.generation)
+    }
+
+    pub(super) fn hot(&self, slot: u32) -> &Hot {
+        &self.hot[slot as usize]
+    }
+
+    pub(super) fn hot_mut(&mut self, slot: u32) -> &mut Hot {
+        &mut self.hot[slot as usize]
+    }
+
+    /// Every request that waits, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestKey, &Cold<T>)> {
+        let keys = self.hot.iter().zip(0u32..).map(|(h, slot)| RequestKey { slot, generation: h.generation });
+        keys.zip(&self.cold).filter_map(|(key, cold)| Some((key, cold.as_ref()?)))
+    }
+}
+
+impl<T> Positions for Slab<T> {
+    fn place(&mut self, item: u32, at: u32) {
+        self.hot[item as usize].before = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ordering_touches_is_one_cache_line() {
+        assert_eq!(size_of::<Hot>(), 64);
+    }
+}
