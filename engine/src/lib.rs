@@ -4,7 +4,8 @@ mod error;
 pub mod policy;
 mod request;
 mod scheduler;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 mod time;
 mod worker;
 

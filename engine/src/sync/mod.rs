@@ -1,4 +1,104 @@
-//! The one source of everything that threads share.
+//! Everything that threads share, and the one place that names where it comes from: the standard library and its
+//! friends, or [loom](https://docs.rs/loom) when a model is checked (`--cfg loom`).
+//!
+//! Public so that models and benches reach the parts; none of it is covered by semantic versioning.
+//!
+//! | file | what | who writes | who reads |
+//! |---|---|---|---|
+//! | `ingress` | bounded queue of requests of one class | any thread | arbiter |
+//! | `ticket` | one request's answer, and whoever waits for it | arbiter | one caller |
+//! | `dirty` | which queues or endpoints have news | any thread | arbiter |
+//! | `load` | what is booked on an endpoint | arbiter adds, any thread subtracts | arbiter |
+//! | `sleep` | the arbiter's sleep, and how it is woken | any thread | arbiter |
+//! | `snapshot` | the current worker snapshot | publishers | arbiter |
+
+pub mod dirty;
+pub mod ingress;
+pub mod load;
+pub mod sleep;
+pub mod snapshot;
+pub mod ticket;
 
 /// Shared data that never changes: no protocol, so no model of it.
-pub(crate) use std::sync::Arc as DataArc;
+pub use std::sync::Arc as DataArc;
+
+pub(crate) use crossbeam_utils::CachePadded;
+pub(crate) use facade::{
+    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, Thread,
+    UnsafeCell, fence, park, park_timeout, spawn, spin_loop,
+};
+
+#[cfg(not(loom))]
+mod facade {
+    pub(crate) use parking_lot::Mutex;
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::Arc;
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub(crate) use std::thread::{Thread, park, park_timeout};
+
+    /// Loom's cell: opened by closure only, so that a model sees each access.
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+
+    /// Starts a named thread.
+    pub(crate) fn spawn(
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+        std::thread::Builder::new().name(name.into()).spawn(body)
+    }
+}
+
+#[cfg(loom)]
+mod facade {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::hint::spin_loop;
+    pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub(crate) use loom::thread::{Thread, park};
+
+    /// Loom has no clock: a park with a time limit is one without.
+    pub(crate) fn park_timeout(_limit: std::time::Duration) {
+        park();
+    }
+
+    /// parking_lot's interface over loom's mutex.
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+            self.0.lock().expect("no model panics with a lock held")
+        }
+    }
+
+    /// Starts a named thread.
+    pub(crate) fn spawn(
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<loom::thread::JoinHandle<()>> {
+        loom::thread::Builder::new().name(name.into()).spawn(body)
+    }
+}

@@ -1,0 +1,229 @@
+//! A ticket: one question, one answer, and whoever waits for it.
+//!
+//! A ticket has two halves. The [`Asker`] is with the caller, the [`Answerer`] goes through the ingress queue to the
+//! arbiter. Each half does one irrevocable thing, as a read-modify-write of the same word, so that one of them is
+//! first: the answerer sets `DONE`, the asker sets `GONE` when it is dropped.
+//!
+//! | state | `question` | `answer` | `waker` |
+//! |---|---|---|---|
+//! | neither | answerer reads | answerer writes | asker writes, while `WAKER` is clear |
+//! | `DONE` first | asker | asker | answerer reads, if it found `WAKER` set |
+//! | `GONE` first | answerer reads | answerer takes back | nobody |
+//!
+//! So an answer reaches the asker, or is dropped by it, or comes back to the answerer: exactly one of these.
+
+use std::task::{Context, Poll, Waker};
+
+use super::ingress::{Node, Queued};
+use super::{Arc, AtomicU8, Ordering, UnsafeCell};
+
+/// The answer is in its cell.
+const DONE: u8 = 1;
+/// The asker was dropped.
+const GONE: u8 = 2;
+/// A waker is in its cell.
+const WAKER: u8 = 4;
+
+/// What both halves share.
+#[derive(Debug)]
+pub struct Ticket<Q, A> {
+    state: AtomicU8,
+    question: UnsafeCell<Option<Q>>,
+    answer: UnsafeCell<Option<A>>,
+    waker: UnsafeCell<Option<Waker>>,
+}
+
+// SAFETY: the table above says which half may touch which cell in which state, and the transitions order it.
+unsafe impl<Q: Send + Sync, A: Send> Sync for Ticket<Q, A> {}
+// SAFETY: a ticket owns what is in its cells.
+unsafe impl<Q: Send, A: Send> Send for Ticket<Q, A> {}
+
+/// Both halves of a new ticket, in one allocation. The answerer's half can be [`Queued`].
+pub fn ticket<Q: Send + Sync, A: Send>(question: Q) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
+    let queued = Queued::new(Ticket {
+        state: AtomicU8::new(0),
+        question: UnsafeCell::new(Some(question)),
+        answer: UnsafeCell::new(None),
+        waker: UnsafeCell::new(None),
+    });
+    (Asker { node: queued.share(), over: false }, queued)
+}
+
+/// The half that waits for the answer.
+#[derive(Debug)]
+pub struct Asker<Q, A> {
+    node: Arc<Node<Ticket<Q, A>>>,
+    /// The answer was taken.
+    over: bool,
+}
+
+/// The half that gives the answer, once.
+///
+/// ```compile_fail
+/// # use tollgate::sync::ticket::{Answerer, ticket};
+/// let (_asker, queued) = ticket::<(), u32>(());
+/// let answerer = Answerer::new(queued);
+/// let _ = answerer.answer(1);
+/// let _ = answerer.answer(2); // used after it was moved
+/// ```
+#[derive(Debug)]
+pub struct Answerer<Q, A>(Queued<Ticket<Q, A>>);
+
+impl<Q, A> Asker<Q, A> {
+    /// The answer and the question, once the answer is there; until then `cx` is woken when it comes.
+    ///
+    /// # Panics
+    /// If the answer was taken before.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(A, Q)> {
+        assert!(!self.over, "polled after the answer was taken");
+        let ticket = &*self.node;
+        // Acquire: with DONE, the answer that `answer` released.
+        let mut state = ticket.state.load(Ordering::Acquire);
+        if state & (DONE | WAKER) == WAKER {
+            // SAFETY: this half alone writes the cell, and the answerer only reads it.
+            if ticket.waker.with(|w| unsafe { (*w).as_ref() }.is_some_and(|w| w.will_wake(cx.waker()))) {
+                return Poll::Pending;
+            }
+            // Acquire: with DONE, the answer that `answer` released. Without it the answerer comes later, finds
+            // WAKER clear and leaves the cell alone.
+            state = ticket.state.fetch_and(!WAKER, Ordering::Acquire);
+        }
+        if state & DONE == 0 {
+            // SAFETY: WAKER is clear and only this half sets it, so the answerer does not look into the cell.
+            ticket.waker.with_mut(|w| unsafe { *w = Some(cx.waker().clone()) });
+            // Release: the waker becomes visible to `answer`. Acquire: with DONE, the answer that it released.
+            state = ticket.state.fetch_or(WAKER, Ordering::AcqRel);
+        }
+        if state & DONE == 0 {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.take())
+    }
+
+    /// The answer and the question, if the answer is there.
+    ///
+    /// # Panics
+    /// If the answer was taken before.
+    pub fn try_take(&mut self) -> Option<(A, Q)> {
+        assert!(!self.over, "asked again after the answer was taken");
+        // Acquire: with DONE, the answer that `answer` released.
+        let state = self.node.state.load(Ordering::Acquire);
+        (state & DONE != 0).then(|| self.take())
+    }
+
+    /// Takes answer and question. The caller has seen DONE, with Acquire.
+    fn take(&mut self) -> (A, Q) {
+        self.over = true;
+        // SAFETY: after DONE the answer is this half's alone, and `over` lets it be taken once.
+        let answer = self.node.answer.with_mut(|a| unsafe { (*a).take() });
+        // SAFETY: as above; the answerer gave up the question with DONE.
+        let question = self.node.question.with_mut(|q| unsafe { (*q).take() });
+        (answer.expect("DONE comes after the answer"), question.expect("only this half takes the question"))
+    }
+}
+
+impl<Q, A> Drop for Asker<Q, A> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // Acquire: with DONE, the answer that `answer` released. Nothing is published to the answerer.
+        if self.node.state.fetch_or(GONE, Ordering::Acquire) & DONE != 0 {
+            drop(self.take());
+        }
+    }
+}
+
+impl<Q, A> Answerer<Q, A> {
+    /// The half for a ticket that came out of a queue.
+    pub fn new(queued: Queued<Ticket<Q, A>>) -> Self {
+        Self(queued)
+    }
+
+    /// The question.
+    pub fn question(&self) -> &Q {
+        // SAFETY: before DONE, which only this half sets by giving itself up, nobody writes the question.
+        self.0.question.with(|q| unsafe { (*q).as_ref() }).expect("the question stays until the answer")
+    }
+
+    /// Whether the asker was dropped, so that no answer is wanted.
+    pub fn is_abandoned(&self) -> bool {
+        // Relaxed: a hint; `answer` decides.
+        self.0.state.load(Ordering::Relaxed) & GONE != 0
+    }
+
+    /// Gives the answer and wakes the asker.
+    ///
+    /// # Errors
+    /// The asker was dropped before: the answer comes back.
+    pub fn answer(self, answer: A) -> Result<(), A> {
+        let ticket = &*self.0;
+        // SAFETY: before DONE the answer is this half's alone.
+        ticket.answer.with_mut(|a| unsafe { *a = Some(answer) });
+        // Release: the answer becomes visible to the asker. Acquire: with WAKER, the waker that `poll` released.
+        let before = ticket.state.fetch_or(DONE, Ordering::AcqRel);
+        if before & GONE != 0 {
+            // SAFETY: the asker was gone before DONE and looks at nothing any more.
+            let back = ticket.answer.with_mut(|a| unsafe { (*a).take() });
+            return Err(back.expect("nobody else takes it"));
+        }
+        if before & WAKER != 0 {
+            // SAFETY: the asker writes the cell only while WAKER is clear, which after DONE it never is again.
+            ticket
+                .waker
+                .with(|w| unsafe { (*w).as_ref() }.expect("WAKER comes after the waker").wake_by_ref());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn counting() -> (std::sync::Arc<Count>, Waker) {
+        let count = std::sync::Arc::new(Count::default());
+        (count.clone(), Waker::from(count))
+    }
+
+    #[test]
+    fn the_last_registered_waker_is_woken_once() {
+        let (mut asker, queued) = ticket::<&str, u32>("q");
+        let ((first, first_waker), (last, last_waker)) = (counting(), counting());
+        assert!(asker.poll(&mut Context::from_waker(&first_waker)).is_pending());
+        assert!(asker.poll(&mut Context::from_waker(&last_waker)).is_pending());
+        let answerer = Answerer::new(queued);
+        assert_eq!(*answerer.question(), "q");
+        answerer.answer(7).unwrap();
+        assert_eq!((first.0.load(Ordering::Relaxed), last.0.load(Ordering::Relaxed)), (0, 1));
+        assert_eq!(asker.poll(&mut Context::from_waker(&last_waker)), Poll::Ready((7, "q")));
+    }
+
+    #[test]
+    fn an_answer_to_nobody_comes_back_and_an_unread_one_is_dropped() {
+        let (asker, queued) = ticket::<(), DataArc<()>>(());
+        let value = DataArc::new(());
+        drop(asker);
+        let answerer = Answerer::new(queued);
+        assert!(answerer.is_abandoned());
+        assert!(answerer.answer(value.clone()).is_err());
+
+        let (asker, queued) = ticket::<(), DataArc<()>>(());
+        Answerer::new(queued).answer(value.clone()).unwrap();
+        drop(asker);
+        assert_eq!(DataArc::strong_count(&value), 1);
+    }
+
+    use super::super::DataArc;
+}
