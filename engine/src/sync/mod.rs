@@ -12,6 +12,7 @@
 //! | `sleep` | the arbiter's sleep, and how it is woken | any thread | arbiter |
 //! | `snapshot` | the current worker snapshot | publishers | arbiter |
 
+pub mod clock;
 pub mod dirty;
 pub mod ingress;
 pub mod load;
@@ -23,10 +24,28 @@ pub mod ticket;
 pub use std::sync::Arc as DataArc;
 
 pub(crate) use crossbeam_utils::CachePadded;
+pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use facade::{
-    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, Thread,
-    UnsafeCell, fence, park, park_timeout, spawn, spin_loop,
+    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, Thread,
+    UnsafeCell, current, fence, park, park_timeout, spawn, spin_loop, thread_waker,
 };
+
+/// A waker that unparks `thread`.
+fn unparker(thread: Thread) -> std::task::Waker {
+    struct Unparker(Thread);
+
+    impl std::task::Wake for Unparker {
+        fn wake(self: DataArc<Self>) {
+            self.0.unpark();
+        }
+
+        fn wake_by_ref(self: &DataArc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    DataArc::new(Unparker(thread)).into()
+}
 
 #[cfg(not(loom))]
 mod facade {
@@ -36,7 +55,8 @@ mod facade {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use std::thread::{Thread, park, park_timeout};
+    pub(crate) use std::thread::{JoinHandle, Thread, current, park, park_timeout};
+    use std::task::Waker;
 
     /// Loom's cell: opened by closure only, so that a model sees each access.
     #[derive(Debug)]
@@ -56,11 +76,17 @@ mod facade {
         }
     }
 
+    /// A waker that unparks the calling thread, made once per thread.
+    pub(crate) fn thread_waker() -> Waker {
+        thread_local! {
+            static WAKER: Waker = super::unparker(current());
+        }
+        // Where thread-locals are gone already, in a destructor, a fresh one does.
+        WAKER.try_with(Waker::clone).unwrap_or_else(|_| super::unparker(current()))
+    }
+
     /// Starts a named thread.
-    pub(crate) fn spawn(
-        name: &str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+    pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
         std::thread::Builder::new().name(name.into()).spawn(body)
     }
 }
@@ -73,7 +99,8 @@ mod facade {
     pub(crate) use loom::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use loom::thread::{Thread, park};
+    pub(crate) use loom::thread::{JoinHandle, Thread, current, park};
+    use std::task::Waker;
 
     /// Loom has no clock: a park with a time limit is one without.
     pub(crate) fn park_timeout(_limit: std::time::Duration) {
@@ -94,11 +121,13 @@ mod facade {
         }
     }
 
+    /// A waker that unparks the calling thread.
+    pub(crate) fn thread_waker() -> Waker {
+        super::unparker(current())
+    }
+
     /// Starts a named thread.
-    pub(crate) fn spawn(
-        name: &str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<loom::thread::JoinHandle<()>> {
+    pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
         loom::thread::Builder::new().name(name.into()).spawn(body)
     }
 }

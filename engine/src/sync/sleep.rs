@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::{Arc, AtomicU32, CachePadded, Ordering, Thread, fence, park, park_timeout};
+use super::{Arc, AtomicU32, CachePadded, Ordering, Thread, current, fence, park, park_timeout};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -31,19 +31,8 @@ pub struct Sleeper(Arc<Shared>);
 pub struct Notifier(Arc<Shared>);
 
 /// Both sides for the calling thread, which is the one that will sleep.
-#[cfg(not(loom))]
 pub fn sleep() -> (Notifier, Sleeper) {
-    pair(std::thread::current())
-}
-
-/// Both sides for the calling thread, which is the one that will sleep.
-#[cfg(loom)]
-pub fn sleep() -> (Notifier, Sleeper) {
-    pair(loom::thread::current())
-}
-
-fn pair(thread: Thread) -> (Notifier, Sleeper) {
-    let shared = Arc::new(Shared { state: CachePadded::new(AtomicU32::new(AWAKE)), thread });
+    let shared = Arc::new(Shared { state: CachePadded::new(AtomicU32::new(AWAKE)), thread: current() });
     (Notifier(shared.clone()), Sleeper(shared))
 }
 

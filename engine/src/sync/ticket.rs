@@ -6,16 +6,16 @@
 //!
 //! | state | `question` | `answer` | `waker` |
 //! |---|---|---|---|
-//! | neither | answerer reads | answerer writes | asker writes, while `WAKER` is clear |
-//! | `DONE` first | asker | asker | answerer reads, if it found `WAKER` set |
-//! | `GONE` first | answerer reads | answerer takes back | nobody |
+//! | neither | answerer | answerer | asker writes, while `WAKER` is clear |
+//! | `DONE` first | asker | asker | answerer reads it, if it found `WAKER` set |
+//! | `GONE` first | answerer | answerer | nobody |
 //!
 //! So an answer reaches the asker, or is dropped by it, or comes back to the answerer: exactly one of these.
 
 use std::task::{Context, Poll, Waker};
 
 use super::ingress::{Node, Queued};
-use super::{Arc, AtomicU8, Ordering, UnsafeCell};
+use super::{Arc, AtomicU8, Ordering, UnsafeCell, park, spin_loop, thread_waker};
 
 /// The answer is in its cell.
 const DONE: u8 = 1;
@@ -23,6 +23,13 @@ const DONE: u8 = 1;
 const GONE: u8 = 2;
 /// A waker is in its cell.
 const WAKER: u8 = 4;
+
+/// Looks at the answer before a blocking wait parks. Guessed: an idle arbiter on another core answers within this.
+#[cfg(not(loom))]
+const SPINS: usize = 100;
+/// Spinning adds executions to a model and no behaviour.
+#[cfg(loom)]
+const SPINS: usize = 0;
 
 /// What both halves share.
 #[derive(Debug)]
@@ -100,6 +107,24 @@ impl<Q, A> Asker<Q, A> {
         Poll::Ready(self.take())
     }
 
+    /// Blocks the calling thread until the answer is there.
+    pub fn wait(mut self) -> (A, Q) {
+        for _ in 0..SPINS {
+            if let Some(taken) = self.try_take() {
+                return taken;
+            }
+            spin_loop();
+        }
+        let waker = thread_waker();
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(taken) = self.poll(&mut cx) {
+                return taken;
+            }
+            park();
+        }
+    }
+
     /// The answer and the question, if the answer is there.
     ///
     /// # Panics
@@ -144,6 +169,12 @@ impl<Q, A> Answerer<Q, A> {
     pub fn question(&self) -> &Q {
         // SAFETY: before DONE, which only this half sets by giving itself up, nobody writes the question.
         self.0.question.with(|q| unsafe { (*q).as_ref() }).expect("the question stays until the answer")
+    }
+
+    /// The question, to take out what the asker does not need back.
+    pub fn question_mut(&mut self) -> &mut Q {
+        // SAFETY: as for `question`; this half is borrowed mutably, so nobody else looks either.
+        self.0.question.with_mut(|q| unsafe { (*q).as_mut() }).expect("the question stays until the answer")
     }
 
     /// Whether the asker was dropped, so that no answer is wanted.
