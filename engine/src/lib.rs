@@ -1,5 +1,6 @@
 //! Tollgate.
 
+mod engine;
 mod error;
 pub mod policy;
 mod request;
@@ -9,6 +10,7 @@ pub mod sync;
 mod time;
 mod worker;
 
+pub use engine::{Admission, CorePinning, Engine, EngineBuilder, Idle, Permit, StaleSnapshot, StartError};
 pub use error::{LimitKind, LimitReached, Reason, Rejected};
 pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
 pub use scheduler::{

@@ -84,20 +84,18 @@ impl Endpoints {
     }
 
     /// Gives the scheduler a new snapshot, with the bookings of endpoints that stay the same process.
-    pub(super) fn set_workers<T>(
-        &mut self,
-        snapshot: DataArc<WorkerSnapshot>,
-        scheduler: &mut Scheduler<T>,
-    ) {
+    pub(super) fn set_workers<T>(&mut self, snapshot: DataArc<WorkerSnapshot>, scheduler: &mut Scheduler<T>) {
         let lives = &mut self.lives;
         scheduler.set_workers_with(snapshot, |endpoint, incarnation| {
             lives.get(&(endpoint, incarnation)).map(|load| booked(load)).unwrap_or_default()
         });
         let mut departed = std::mem::take(&mut self.lives);
         self.by_index.clear();
-        let incarnations = scheduler.workers().workers().iter().flat_map(|w| {
-            std::iter::repeat_n(w.incarnation, w.ranks as usize)
-        });
+        let incarnations = scheduler
+            .workers()
+            .workers()
+            .iter()
+            .flat_map(|w| std::iter::repeat_n(w.incarnation, w.ranks as usize));
         for ((index, endpoint), incarnation) in scheduler.endpoints().zip(incarnations) {
             let life = (endpoint, incarnation);
             let load = departed.remove(&life).unwrap_or_else(|| self.new_load());

@@ -1,10 +1,10 @@
 //! Policy files in YAML.
 
+use crate::sync::DataArc;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::draft::Draft;
 use super::error::Faults;
@@ -16,8 +16,8 @@ use super::{PolicyErrors, Profile};
 /// A policy file: a profile for the root, profiles for single models, or both.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFile {
-    root: Option<Arc<Profile>>,
-    models: BTreeMap<String, Arc<Profile>>,
+    root: Option<DataArc<Profile>>,
+    models: BTreeMap<String, DataArc<Profile>>,
     warnings: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl PolicyFile {
         }
         faults.into_result()?;
 
-        let build = |draft: Draft| draft.into_spec().map(Profile::build).map(Arc::new);
+        let build = |draft: Draft| draft.into_spec().map(Profile::build).map(DataArc::new);
         let warnings = match &drafts.ignored[..] {
             [] => vec![],
             ignored => {
@@ -99,20 +99,20 @@ impl PolicyFile {
     /// The profile for `model`: its own, else that of the root, else what `synthetic` makes.
     ///
     /// A model's own profile replaces the root whole; nothing is merged.
-    pub fn profile(&self, model: Option<&str>, synthetic: impl FnOnce() -> Profile) -> Arc<Profile> {
+    pub fn profile(&self, model: Option<&str>, synthetic: impl FnOnce() -> Profile) -> DataArc<Profile> {
         model
             .and_then(|name| self.models.get(name))
             .or(self.root.as_ref())
-            .map_or_else(|| Arc::new(synthetic()), Arc::clone)
+            .map_or_else(|| DataArc::new(synthetic()), DataArc::clone)
     }
 
     /// The profile of the root, if there is one.
-    pub fn root(&self) -> Option<&Arc<Profile>> {
+    pub fn root(&self) -> Option<&DataArc<Profile>> {
         self.root.as_ref()
     }
 
     /// The profiles of single models, by name.
-    pub fn models(&self) -> impl ExactSizeIterator<Item = (&str, &Arc<Profile>)> {
+    pub fn models(&self) -> impl ExactSizeIterator<Item = (&str, &DataArc<Profile>)> {
         self.models.iter().map(|(name, profile)| (name.as_str(), profile))
     }
 

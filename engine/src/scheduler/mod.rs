@@ -257,7 +257,7 @@ impl<T> Scheduler<T> {
         class: ClassId,
         snapshot: Snapshot,
         payload: T,
-        sink: &mut impl FnMut(&mut Self, Dispatch<T>),
+        sink: &mut impl FnMut(Dispatch<T>),
     ) -> Result<RequestKey, Refused<T>> {
         if self.limit_reached(class).is_none() {
             return self.enqueue(class, snapshot, payload);
@@ -268,9 +268,9 @@ impl<T> Scheduler<T> {
         Ok(key)
     }
 
-    fn dispatch_all(&mut self, sink: &mut impl FnMut(&mut Self, Dispatch<T>)) {
+    fn dispatch_all(&mut self, sink: &mut impl FnMut(Dispatch<T>)) {
         while let Some(dispatch) = self.dispatch() {
-            sink(self, dispatch);
+            sink(dispatch);
         }
     }
 
@@ -438,6 +438,11 @@ impl<T> Scheduler<T> {
     /// The requests that wait, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (RequestKey, &Snapshot, &T)> {
         self.slab.iter().map(|(key, cold)| (key, &cold.snapshot, &cold.payload))
+    }
+
+    /// Ends the scheduler and gives back what the callers attached to the requests that still wait.
+    pub fn into_payloads(self) -> impl Iterator<Item = T> {
+        self.slab.into_payloads()
     }
 
     /// The workers.

@@ -113,6 +113,11 @@ impl<T> Slab<T> {
         let keys = self.hot.iter().zip(0u32..).map(|(h, slot)| RequestKey { slot, generation: h.generation });
         keys.zip(&self.cold).filter_map(|(key, cold)| Some((key, cold.as_ref()?)))
     }
+
+    /// What the callers attached to the requests that wait, in no order.
+    pub(super) fn into_payloads(self) -> impl Iterator<Item = T> {
+        self.cold.into_iter().flatten().map(|cold| cold.payload)
+    }
 }
 
 impl<T> Positions for Slab<T> {

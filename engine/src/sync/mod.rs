@@ -24,10 +24,9 @@ pub mod ticket;
 pub use std::sync::Arc as DataArc;
 
 pub(crate) use crossbeam_utils::CachePadded;
-pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use facade::{
-    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, Thread,
-    UnsafeCell, current, fence, park, park_timeout, spawn, spin_loop, thread_waker,
+    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering,
+    Thread, UnsafeCell, current, fence, panicking, park, park_timeout, spawn, spin_loop, thread_waker,
 };
 
 /// A waker that unparks `thread`.
@@ -55,8 +54,8 @@ mod facade {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use std::thread::{JoinHandle, Thread, current, park, park_timeout};
     use std::task::Waker;
+    pub(crate) use std::thread::{JoinHandle, Thread, current, panicking, park, park_timeout};
 
     /// Loom's cell: opened by closure only, so that a model sees each access.
     #[derive(Debug)]
@@ -99,7 +98,7 @@ mod facade {
     pub(crate) use loom::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use loom::thread::{JoinHandle, Thread, current, park};
+    pub(crate) use loom::thread::{JoinHandle, Thread, current, panicking, park};
     use std::task::Waker;
 
     /// Loom has no clock: a park with a time limit is one without.

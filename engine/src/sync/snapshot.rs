@@ -36,6 +36,30 @@ impl<T> Cell<T> {
     }
 }
 
+/// A reader's copy of the value, which is renewed when it is looked at.
+#[cfg(not(loom))]
+type Cache<T> = arc_swap::Cache<Arc<Cell<T>>, DataArc<T>>;
+
+/// arc-swap's interface over the stand-in.
+#[cfg(loom)]
+#[derive(Debug)]
+struct Cache<T> {
+    cell: Arc<Cell<T>>,
+    value: DataArc<T>,
+}
+
+#[cfg(loom)]
+impl<T> Cache<T> {
+    fn new(cell: Arc<Cell<T>>) -> Self {
+        Self { value: cell.load_full(), cell }
+    }
+
+    fn load(&mut self) -> &DataArc<T> {
+        self.value = self.cell.load_full();
+        &self.value
+    }
+}
+
 /// A shared value that anyone may replace and read.
 #[derive(Debug)]
 pub struct SnapshotCell<T>(Arc<Cell<T>>);
@@ -75,28 +99,21 @@ impl<T> SnapshotCell<T> {
 
     /// A reader that has seen the current value.
     pub fn reader(&self) -> Reader<T> {
-        #[cfg(not(loom))]
-        let cache = arc_swap::Cache::new(self.0.clone());
-        #[cfg(loom)]
-        let cache = self.clone();
-        Reader { seen: self.load(), cache }
+        Reader { seen: self.load(), cache: Cache::new(self.0.clone()) }
     }
 }
 
 /// One reader's memory of the value: looking whether there is a newer one costs a load.
 #[derive(Debug)]
 pub struct Reader<T> {
-    #[cfg(not(loom))]
-    cache: arc_swap::Cache<Arc<Cell<T>>, DataArc<T>>,
-    #[cfg(loom)]
-    cache: SnapshotCell<T>,
+    cache: Cache<T>,
     seen: DataArc<T>,
 }
 
 impl<T> Reader<T> {
     /// The current value, if this reader has not seen it yet.
     pub fn newer(&mut self) -> Option<DataArc<T>> {
-        let current = DataArc::clone(&self.cache.load());
+        let current = DataArc::clone(self.cache.load());
         if DataArc::ptr_eq(&current, &self.seen) {
             return None;
         }
@@ -106,7 +123,7 @@ impl<T> Reader<T> {
 
     /// Whether [`newer`](Self::newer) would find one.
     pub fn has_newer(&mut self) -> bool {
-        !DataArc::ptr_eq(&self.cache.load(), &self.seen)
+        !DataArc::ptr_eq(self.cache.load(), &self.seen)
     }
 }
 

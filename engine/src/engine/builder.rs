@@ -1,0 +1,157 @@
+//! What an engine is made of, checked when it starts.
+
+use std::fmt;
+
+use super::arbiter::{Arbiter, Queue};
+use super::cores::{self, CorePinning};
+use super::{Engine, Idle, Shared};
+use crate::policy::Profile;
+use crate::scheduler::{LeastLoaded, Scheduler, Selector};
+use crate::sync::ingress::queue;
+use crate::sync::sleep::sleep;
+use crate::sync::ticket::{Answerer, ticket};
+use crate::sync::{Arc, DataArc, spawn};
+use crate::worker::WorkerSnapshot;
+
+/// Requests that the ingress queue of a class holds unless told otherwise. Guessed: a few milliseconds of the
+/// arbiter's work.
+const INGRESS_CAPACITY: usize = 16_384;
+
+/// Builds an [`Engine`]. Everything but the profile has a default.
+#[must_use = "a builder does nothing until it starts the engine"]
+pub struct EngineBuilder {
+    profile: DataArc<Profile>,
+    workers: WorkerSnapshot,
+    ingress_capacity: usize,
+    idle: Idle,
+    pinning: CorePinning,
+    selector: Box<dyn Selector>,
+}
+
+impl EngineBuilder {
+    pub(super) fn new(profile: DataArc<Profile>) -> Self {
+        Self {
+            profile,
+            workers: WorkerSnapshot::default(),
+            ingress_capacity: INGRESS_CAPACITY,
+            idle: Idle::default(),
+            pinning: CorePinning::default(),
+            selector: Box::new(LeastLoaded),
+        }
+    }
+
+    /// The first worker snapshot; without one there are no workers until one is published.
+    pub fn workers(mut self, snapshot: WorkerSnapshot) -> Self {
+        self.workers = snapshot;
+        self
+    }
+
+    /// Requests that each class's ingress queue holds, ≥ 1: those that the arbiter has not looked at yet. It bounds
+    /// what a burst can pile up in front of the arbiter, not what waits in the lanes.
+    pub fn ingress_capacity(mut self, requests: usize) -> Self {
+        self.ingress_capacity = requests;
+        self
+    }
+
+    /// What the arbiter does when there is nothing to do.
+    pub fn idle(mut self, idle: Idle) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    /// The core that the arbiter runs on.
+    pub fn pinning(mut self, pinning: CorePinning) -> Self {
+        self.pinning = pinning;
+        self
+    }
+
+    /// Who picks the endpoint.
+    pub fn selector(mut self, selector: impl Selector + 'static) -> Self {
+        self.selector = Box::new(selector);
+        self
+    }
+
+    /// Starts the arbiter thread and waits until it runs.
+    ///
+    /// # Errors
+    /// An ingress capacity of 0, a core that the process may not use, or no thread to be had.
+    pub fn start(self) -> Result<Engine, StartError> {
+        if self.ingress_capacity == 0 {
+            return Err(StartError::NoIngress);
+        }
+        let (started, starter) = ticket::<(), Result<Arc<Shared>, StartError>>(());
+        let thread = spawn("tollgate-arbiter", move || {
+            let starter = Answerer::new(starter);
+            match self.arbiter() {
+                Ok((arbiter, shared)) => {
+                    if starter.answer(Ok(shared)).is_ok() {
+                        arbiter.run();
+                    }
+                }
+                Err(error) => drop(starter.answer(Err(error))),
+            }
+        })
+        .map_err(|error| StartError::Thread { message: error.to_string() })?;
+        let (outcome, ()) = started.wait();
+        outcome.map(|shared| Engine::new(shared, thread))
+    }
+
+    /// Makes the arbiter, on the thread that it will run on.
+    fn arbiter(self) -> Result<(Arbiter, Arc<Shared>), StartError> {
+        cores::pin(self.pinning)
+            .map_err(|cores::Impossible { core, allowed }| StartError::Core { core, allowed })?;
+        let scheduler = Scheduler::with_selector(&self.profile, self.selector);
+        let (notifier, sleeper) = sleep();
+        let ends = self.profile.classes().iter().map(|_| queue(self.ingress_capacity));
+        let (producers, consumers): (Vec<_>, Vec<_>) = ends.unzip();
+        let shared = Arc::new(Shared::new(self.profile, self.workers, producers, notifier));
+        let queues = consumers.into_iter().map(Queue::new).collect();
+        Ok((Arbiter::new(shared.clone(), scheduler, queues, sleeper, self.idle), shared))
+    }
+}
+
+impl fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineBuilder")
+            .field("classes", &self.profile.classes().len())
+            .field("workers", &self.workers.workers().len())
+            .field("ingress_capacity", &self.ingress_capacity)
+            .field("idle", &self.idle)
+            .field("pinning", &self.pinning)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an engine did not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An ingress capacity of 0 would refuse every request.
+    NoIngress,
+    /// The process may not use the core.
+    Core {
+        /// The core asked for.
+        core: usize,
+        /// The cores that it may use.
+        allowed: Vec<usize>,
+    },
+    /// The system gave no thread.
+    Thread {
+        /// What it said.
+        message: String,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoIngress => write!(f, "ingress_capacity: must be greater than 0"),
+            Self::Core { core, allowed } => {
+                write!(f, "pinning: core {core} is not among the usable cores {allowed:?}")
+            }
+            Self::Thread { message } => write!(f, "cannot start the arbiter thread: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
