@@ -19,7 +19,7 @@ use crate::scheduler::{Dispatch, Scheduler};
 use crate::sync::ingress::{Consumer, Queued};
 use crate::sync::sleep::Sleeper;
 use crate::sync::snapshot::Reader;
-use crate::sync::{Arc, DataArc, Ordering, spin_loop};
+use crate::sync::{Arc, DataArc, Ordering, spin_loop, spins};
 use crate::worker::WorkerSnapshot;
 
 /// Requests taken from one class, and dispatches made, per turn. Guessed: some 50 µs of work.
@@ -27,11 +27,7 @@ const BATCH: usize = 256;
 /// Requests taken in altogether per turn. Derived: with up to four classes in flood each gets its whole batch.
 const INTAKE: usize = 4 * BATCH;
 /// Fruitless turns before the arbiter sleeps. Guessed: some 10 µs, a third of what a wake-up costs.
-#[cfg(not(loom))]
 const FRUITLESS_TURNS: u32 = 64;
-/// A model needs no spinning to see every interleaving.
-#[cfg(loom)]
-const FRUITLESS_TURNS: u32 = 0;
 
 /// The state of the arbiter thread.
 #[derive(Debug)]
@@ -109,7 +105,7 @@ impl Arbiter {
         while !self.shared.closed.load(Ordering::Relaxed) {
             if self.turn() {
                 fruitless = 0;
-            } else if self.idle == Idle::Spin || fruitless < FRUITLESS_TURNS {
+            } else if self.idle == Idle::Spin || fruitless < spins(FRUITLESS_TURNS) {
                 fruitless += 1;
                 spin_loop();
             } else {

@@ -95,18 +95,6 @@ impl Masks {
         (id != NO_MASK).then(|| &self.masks[id as usize].endpoints)
     }
 
-    /// The same for constraints that need not be in use.
-    pub(super) fn lookup(&self, constraints: &DataArc<Constraints>, workers: &Workers) -> FixedBitSet {
-        match self.ids.get(constraints) {
-            Some(&id) => self.masks[id as usize].endpoints.clone(),
-            None => {
-                let mut endpoints = FixedBitSet::new();
-                fill(&mut endpoints, constraints, workers);
-                endpoints
-            }
-        }
-    }
-
     /// Recomputes every mask for new workers.
     pub(super) fn rebuild(&mut self, workers: &Workers) {
         for mask in &mut self.masks {

@@ -297,7 +297,11 @@ impl<T> Scheduler<T> {
     /// No endpoint is eligible, or the selector failed.
     pub fn select(&mut self, class: ClassId, snapshot: &Snapshot) -> Result<EndpointIndex, Reason> {
         let view = self.classes[class.index()].view;
-        Candidates::new(&self.pool, view, snapshot)?.choose(&mut *self.selector)
+        let mask = self.pool.acquire_mask(snapshot);
+        let candidates = Candidates::new(&self.pool, view, snapshot, mask);
+        let chosen = candidates.and_then(|c| c.choose(&mut *self.selector));
+        self.pool.release_mask(mask);
+        chosen
     }
 
     /// Books a request's prefill tokens and one permit on an endpoint.

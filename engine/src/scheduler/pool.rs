@@ -322,11 +322,9 @@ impl Pool {
         self.masks.release(mask);
     }
 
-    /// Serving endpoints that the constraints of `snapshot` allow; `None` stands for all that serve.
-    pub(super) fn allowed(&self, snapshot: &Snapshot) -> Option<FixedBitSet> {
-        let mut allowed = self.masks.lookup(snapshot.constraints()?, &self.workers);
-        allowed.intersect_with(&self.serving);
-        Some(allowed)
+    /// Endpoints that a mask allows, serving or not; `None` for no constraints.
+    pub(super) fn mask(&self, mask: u32) -> Option<&FixedBitSet> {
+        self.masks.endpoints(mask)
     }
 
     /// Whether a request without pin and constraints may go: semantics of the shared lane for the whole pool.

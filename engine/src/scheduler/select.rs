@@ -1,12 +1,13 @@
 //! Selection: which endpoint serves the request that arbitration has picked.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fixedbitset::FixedBitSet;
 
 use super::pool::{EndpointIndex, Pool, ViewId};
 use crate::error::Reason;
-use crate::request::Snapshot;
+use crate::request::{Pin, Snapshot};
 use crate::worker::Endpoint;
 
 /// Chooses among the eligible endpoints of a request.
@@ -70,24 +71,26 @@ pub struct Candidates<'a> {
     pool: &'a Pool,
     view: ViewId,
     snapshot: &'a Snapshot,
-    /// `None`: all endpoints that serve.
-    eligible: Option<FixedBitSet>,
+    /// The endpoints of the pin.
+    pinned: Option<Range<usize>>,
+    /// The endpoints that the constraints allow.
+    mask: Option<&'a FixedBitSet>,
 }
 
 impl<'a> Candidates<'a> {
-    /// The eligible endpoints, or why there are none.
-    pub(super) fn new(pool: &'a Pool, view: ViewId, snapshot: &'a Snapshot) -> Result<Self, Reason> {
-        let mut eligible = pool.allowed(snapshot);
-        if let Some(pin) = snapshot.pin() {
-            let mut pinned = FixedBitSet::with_capacity(pool.len());
-            pinned.insert_range(pool.pinned(pin));
-            pinned.intersect_with(eligible.as_ref().unwrap_or(pool.serving()));
-            eligible = Some(pinned);
-        }
-        if eligible.as_ref().unwrap_or(pool.serving()).is_clear() {
+    /// The eligible endpoints, or why there are none; `mask` is that of the request's constraints.
+    pub(super) fn new(
+        pool: &'a Pool,
+        view: ViewId,
+        snapshot: &'a Snapshot,
+        mask: u32,
+    ) -> Result<Self, Reason> {
+        let pinned = snapshot.pin().map(|pin| pool.pinned(pin));
+        let candidates = Self { pool, view, snapshot, pinned, mask: pool.mask(mask) };
+        if candidates.eligible().next().is_none() {
             return Err(why_nobody(pool, snapshot));
         }
-        Ok(Self { pool, view, snapshot, eligible })
+        Ok(candidates)
     }
 
     /// The request.
@@ -97,19 +100,37 @@ impl<'a> Candidates<'a> {
 
     /// Every eligible endpoint, by worker id and rank.
     pub fn iter(&self) -> impl Iterator<Item = Candidate> + '_ {
-        self.eligible_set().ones().map(|e| self.candidate(e as u32))
+        self.eligible().map(|e| self.candidate(e as u32))
+    }
+
+    fn eligible(&self) -> impl Iterator<Item = usize> + '_ {
+        let serving = self.pool.serving();
+        let pinned = self.pinned.clone().map(|range| range.filter(|&e| self.is_eligible(e)));
+        let (masked, all) = match (&self.pinned, self.mask) {
+            (Some(_), _) => (None, None),
+            (None, Some(mask)) => (Some(mask.intersection(serving)), None),
+            (None, None) => (None, Some(serving.ones())),
+        };
+        let (pinned, masked, all) = (pinned.into_iter(), masked.into_iter(), all.into_iter());
+        pinned.flatten().chain(masked.flatten()).chain(all.flatten())
+    }
+
+    fn is_eligible(&self, endpoint: usize) -> bool {
+        self.pool.serving().contains(endpoint)
+            && self.pinned.as_ref().is_none_or(|range| range.contains(&endpoint))
+            && self.mask.is_none_or(|mask| mask.contains(endpoint))
     }
 
     /// What the default selector chooses. Without pin and constraints it looks at the least loaded endpoint and
     /// at those with a cached prefix only.
     pub fn least_loaded(&self) -> Option<EndpointIndex> {
         let free = self.pool.view(self.view);
-        let best = match (&self.eligible, free.least_loaded()) {
-            (None, Some(least)) => {
+        let best = match (&self.pinned, self.mask, free.least_loaded()) {
+            (None, None, Some(least)) => {
                 // Of the endpoints without a cached prefix the least loaded is the best; no other can win.
                 let cached = self.snapshot.cached_list().unwrap_or_default();
                 let cached = cached.iter().flat_map(|c| {
-                    let ranks = self.pool.pinned(crate::request::Pin { worker: c.worker, rank: None });
+                    let ranks = self.pool.pinned(Pin { worker: c.worker, rank: None });
                     ranks.filter(|&e| free.free().contains(e)).map(|e| e as u32)
                 });
                 cached.chain([least]).map(|e| self.candidate(e)).min_by_key(Candidate::load)
@@ -117,10 +138,6 @@ impl<'a> Candidates<'a> {
             _ => self.iter().filter(|c| !c.busy).min_by_key(Candidate::load),
         };
         best.or_else(|| self.iter().min_by_key(Candidate::load)).map(|c| c.index)
-    }
-
-    fn eligible_set(&self) -> &FixedBitSet {
-        self.eligible.as_ref().unwrap_or(self.pool.serving())
     }
 
     fn candidate(&self, endpoint: u32) -> Candidate {
@@ -145,7 +162,7 @@ impl<'a> Candidates<'a> {
             failed(text.unwrap_or("panicked"))
         })?;
         match chosen {
-            Some(index) if self.eligible_set().contains(index.index()) => Ok(index),
+            Some(index) if self.is_eligible(index.index()) => Ok(index),
             Some(_) => Err(failed("chose an endpoint that is not eligible")),
             None => Err(failed("chose no endpoint")),
         }

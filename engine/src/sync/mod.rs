@@ -29,6 +29,12 @@ pub(crate) use facade::{
     Thread, UnsafeCell, current, fence, panicking, park, park_timeout, spawn, spin_loop, thread_waker,
 };
 
+/// How often to spin before sleeping: `times`, or not at all in a model, where it would add executions and no
+/// behaviour.
+pub(crate) fn spins(times: u32) -> u32 {
+    if cfg!(loom) { 0 } else { times }
+}
+
 /// A waker that unparks `thread`.
 fn unparker(thread: Thread) -> std::task::Waker {
     struct Unparker(Thread);

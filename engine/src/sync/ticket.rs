@@ -15,7 +15,7 @@
 use std::task::{Context, Poll, Waker};
 
 use super::ingress::{Node, Queued};
-use super::{Arc, AtomicU8, Ordering, UnsafeCell, park, spin_loop, thread_waker};
+use super::{Arc, AtomicU8, Ordering, UnsafeCell, park, spin_loop, spins, thread_waker};
 
 /// The answer is in its cell.
 const DONE: u8 = 1;
@@ -25,11 +25,7 @@ const GONE: u8 = 2;
 const WAKER: u8 = 4;
 
 /// Looks at the answer before a blocking wait parks. Guessed: an idle arbiter on another core answers within this.
-#[cfg(not(loom))]
-const SPINS: usize = 100;
-/// Spinning adds executions to a model and no behaviour.
-#[cfg(loom)]
-const SPINS: usize = 0;
+const SPINS: u32 = 100;
 
 /// What both halves share.
 #[derive(Debug)]
@@ -109,7 +105,7 @@ impl<Q, A> Asker<Q, A> {
 
     /// Blocks the calling thread until the answer is there.
     pub fn wait(mut self) -> (A, Q) {
-        for _ in 0..SPINS {
+        for _ in 0..spins(SPINS) {
             if let Some(taken) = self.try_take() {
                 return taken;
             }
