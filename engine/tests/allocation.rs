@@ -1,0 +1,99 @@
+//! Once warm, the arbiter allocates nothing per request.
+
+mod threaded;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate::policy::{ClassSpec, PolicySpec, Profile, QueuePolicy};
+use tollgate::{
+    CachedOn, Candidates, Constraints, EndpointIndex, Engine, Pin, Request, Selector, Worker, WorkerId,
+    WorkerSnapshot,
+};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system allocator unchanged; counting touches a thread-local without destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs on the arbiter thread, so it can tell what that thread has allocated.
+struct Spy(Arc<AtomicU64>);
+
+impl Selector for Spy {
+    fn select(&mut self, candidates: &Candidates<'_>) -> Option<EndpointIndex> {
+        self.0.store(ALLOCATIONS.get(), Ordering::Relaxed);
+        candidates.least_loaded()
+    }
+}
+
+/// Plain, pinned, constrained, prioritised, jumping, partly cached requests, FCFS and WSPT, beyond what the workers
+/// take at once, so that they really wait.
+fn requests() -> Vec<Request> {
+    let constraints = Arc::new(Constraints::new(Some(vec![WorkerId(0), WorkerId(2)]), vec![]));
+    let cached: Arc<[CachedOn]> = vec![CachedOn { worker: WorkerId(1), tokens: 50 }].into();
+    (0..2_000u32)
+        .map(|i| {
+            let mut r = Request::new(100 + u64::from(i * 7919 % 1000), 0);
+            r.class = Some(["fcfs", "wspt"][i as usize % 2].into());
+            match i % 7 {
+                1 => r.pin = Some(Pin { worker: WorkerId(u64::from(i % 4)), rank: Some(0) }),
+                2 => r.constraints = Some(constraints.clone()),
+                3 => r.strict_priority = i % 3,
+                4 => r.priority_jump = f64::from(i % 5),
+                5 => (r.cached_tokens, r.cached_on) = (50, Some(cached.clone())),
+                _ => {}
+            }
+            r
+        })
+        .collect()
+}
+
+#[test]
+fn a_warm_arbiter_allocates_nothing_per_request() {
+    let mut fcfs = ClassSpec::explicit("fcfs", 1000);
+    fcfs.busy.threshold_tokens = Some(5_000);
+    let wspt = ClassSpec { name: "wspt".into(), order: QueuePolicy::Wspt, quantum: 300, ..fcfs.clone() };
+    let profile = Profile::new(PolicySpec { classes: vec![fcfs, wspt], ..PolicySpec::default() }).unwrap();
+    let seen = Arc::new(AtomicU64::new(0));
+    let engine = Engine::builder(profile)
+        .workers(WorkerSnapshot::new(1, (0..4).map(Worker::new).collect()).unwrap())
+        .selector(Spy(seen.clone()))
+        .start()
+        .unwrap();
+    let requests = requests();
+    let round = || {
+        let mut admissions = requests.iter().map(|r| engine.admit(r.clone()).unwrap()).collect();
+        threaded::each_answer(&mut admissions, |answer| drop(answer.unwrap()));
+        seen.load(Ordering::Relaxed)
+    };
+    // How much waits at once depends on timing: warm is when nothing has been allocated for some rounds.
+    let (mut allocated, mut quiet, mut rounds) = (round(), 0, 1);
+    while quiet < 20 {
+        let now = round();
+        quiet = if now == allocated { quiet + 1 } else { 0 };
+        allocated = now;
+        rounds += 1;
+        assert!(rounds < 500, "still allocating after {rounds} rounds: {allocated} so far");
+    }
+    assert!(allocated > 0, "the spy runs on the arbiter thread, which allocated its structures");
+}
