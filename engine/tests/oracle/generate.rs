@@ -150,7 +150,7 @@ impl World {
         }
         if self.rng.percent(self.tiers) {
             request.priority_jump =
-                self.rng.pick(&[-5.0, -0.0, 0.0, 1e-9, 2e-9, 0.4, 0.9, 3.0, 1e10, 1e308, f64::MAX]);
+                self.rng.pick(&[-5.0, -0.0, 0.0, 7e-10, 1.6e-9, 2e-9, 0.4, 0.9, 3.0, 1e10, 1e308, f64::MAX]);
         }
         if self.rng.percent(self.tiers) {
             request.deadline = self.rng.pick(&[
