@@ -1,0 +1,95 @@
+//! How often each interesting thing happened, so that the comparison cannot silently become weak.
+
+use tollgate::{LimitKind, Reason, Request};
+
+macro_rules! events {
+    ($($name:ident,)*) => {
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Event { $($name,)* }
+        const EVENTS: &[Event] = &[$(Event::$name,)*];
+    };
+}
+
+events! {
+    AffordableWithoutGrant,
+    BulkCredit,
+    Carry,
+    CarryAfterFruitless,
+    FruitlessCall,
+    CreditSaturates,
+    BlockedExactLane,
+    BlockedSharedLane,
+    ClosedByRatio,
+    CancelHead,
+    CancelCutsCredit,
+    CancelClearsCredit,
+    RefusedRequests,
+    RefusedRawIslTokens,
+    RefusedCachedTokens,
+    LimitLetsThrough,
+    SubmitRefused,
+    SubmitMakesRoom,
+    SubmitLetsThrough,
+    NoEndpoint,
+    AllOverloaded,
+    TaintsUnsatisfiable,
+    PinTaintsUnsatisfiable,
+    PinNotAllowed,
+    PinUnavailable,
+    PinRankOutOfRange,
+    PinOverloaded,
+    SelectorTie,
+    SelectAmongBusy,
+    BookingCapped,
+    BookingsComeBack,
+    DepartedRelease,
+    StaleRelease,
+}
+
+impl Event {
+    pub(super) fn refused(kind: LimitKind) -> Self {
+        match kind {
+            LimitKind::Requests => Self::RefusedRequests,
+            LimitKind::RawIslTokens => Self::RefusedRawIslTokens,
+            LimitKind::CachedTokens => Self::RefusedCachedTokens,
+            _ => unreachable!("no other limit"),
+        }
+    }
+
+    pub(super) fn of(reason: &Reason, request: &Request) -> Self {
+        match reason {
+            Reason::NoEndpoint { .. } => Self::NoEndpoint,
+            Reason::AllOverloaded { .. } => Self::AllOverloaded,
+            Reason::TaintsUnsatisfiable { .. } if request.pin.is_some() => Self::PinTaintsUnsatisfiable,
+            Reason::TaintsUnsatisfiable { .. } => Self::TaintsUnsatisfiable,
+            Reason::PinNotAllowed { .. } => Self::PinNotAllowed,
+            Reason::PinUnavailable { .. } => Self::PinUnavailable,
+            Reason::PinRankOutOfRange { .. } => Self::PinRankOutOfRange,
+            Reason::PinOverloaded { .. } => Self::PinOverloaded,
+            _ => unreachable!("selection has no other reason"),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Coverage([u64; EVENTS.len()]);
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self([0; EVENTS.len()])
+    }
+}
+
+impl Coverage {
+    pub(super) fn saw(&mut self, event: Event) {
+        self.0[event as usize] += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, other)| *mine += other);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Event, u64)> + '_ {
+        EVENTS.iter().map(|e| (*e, self.0[*e as usize]))
+    }
+}

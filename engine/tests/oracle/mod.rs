@@ -1,0 +1,415 @@
+//! A second scheduler, naive on purpose: what `semantics` says, sentence by sentence, with plain lists and full
+//! scans. Nothing is kept that can be worked out again, so there is nothing to keep up to date.
+//!
+//! It takes the request as the caller wrote it and derives cost, order and prefill itself. The paragraph signs are
+//! those of the semantics page.
+
+mod coverage;
+mod generate;
+mod load;
+mod rng;
+
+use std::cmp::Ordering;
+
+use tollgate::policy::{ClassSpec, Profile, QueuePolicy};
+use tollgate::{CachedOn, Endpoint, LimitKind, LimitReached, Pin, Reason, Request, Usage, Worker, WorkerId};
+
+pub(crate) use coverage::{Coverage, Event};
+pub(crate) use generate::World;
+pub(crate) use rng::Rng;
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) id: u64,
+    pub(crate) class: usize,
+    pub(crate) request: Request,
+    /// \[ns\]
+    arrival: u64,
+    /// Place in the order of enqueueing.
+    sequence: u64,
+}
+
+/// What the oracle did with a request that it dispatched.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Dispatched {
+    pub(crate) id: u64,
+    pub(crate) class: usize,
+    pub(crate) outcome: Result<Endpoint, Reason>,
+}
+
+/// A booking that was not released yet.
+#[derive(Clone, Debug)]
+struct Booked {
+    id: u64,
+    endpoint: Endpoint,
+    incarnation: u64,
+    tokens: u64,
+    /// Its worker was seen with another incarnation since.
+    stale: bool,
+}
+
+/// The naive scheduler.
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    classes: Vec<ClassSpec>,
+    waiting: Vec<Waiting>,
+    sequence: u64,
+    /// §5, the state of arbitration.
+    deficit: Vec<u64>,
+    cursor: usize,
+    carry: Option<usize>,
+    /// §4, the snapshot, ascending by id.
+    workers: Vec<Worker>,
+    external: Vec<(Endpoint, u64)>,
+    booked: Vec<Booked>,
+    stale_releases: u64,
+    /// The last call of `next` found no candidate though something waits.
+    fruitless: bool,
+    pub(crate) coverage: Coverage,
+}
+
+impl Oracle {
+    pub(crate) fn new(profile: &Profile) -> Self {
+        let classes = profile.classes().to_vec();
+        Self {
+            deficit: vec![0; classes.len()],
+            classes,
+            waiting: Vec::new(),
+            sequence: 0,
+            cursor: 0,
+            carry: None,
+            workers: Vec::new(),
+            external: Vec::new(),
+            booked: Vec::new(),
+            stale_releases: 0,
+            fruitless: false,
+            coverage: Coverage::default(),
+        }
+    }
+
+    // --- §3 Order inside a class -----------------------------------------------------------------------------
+
+    /// Whether `a` goes before `b`, both of one class.
+    fn precedes(&self, a: &Waiting, b: &Waiting) -> bool {
+        // 1. strict priority, higher first
+        let strict = b.request.strict_priority.cmp(&a.request.strict_priority);
+        // 2. deadline, earlier first; a request with a deadline precedes one without
+        let deadline = match (deadline(a), deadline(b)) {
+            (Some(a), Some(b)) => a.cmp(&b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => Ordering::Equal,
+        };
+        // 3. policy key
+        let policy = match self.classes[a.class].order {
+            QueuePolicy::Fcfs => effective_arrival(a).cmp(&effective_arrival(b)),
+            QueuePolicy::Wspt => weight_by_cost(b).partial_cmp(&weight_by_cost(a)).expect("finite"),
+            _ => unreachable!("no other policy"),
+        };
+        // 4. enqueue sequence, smaller first
+        let sequence = a.sequence.cmp(&b.sequence);
+        strict.then(deadline).then(policy).then(sequence) == Ordering::Less
+    }
+
+    /// The head of each lane of a class: one lane for all without a pin, one for each pin.
+    fn heads(&self, class: usize) -> Vec<&Waiting> {
+        let mut heads: Vec<&Waiting> = Vec::new();
+        for w in self.waiting.iter().filter(|w| w.class == class) {
+            match heads.iter_mut().find(|head| head.request.pin == w.request.pin) {
+                None => heads.push(w),
+                Some(head) if self.precedes(w, head) => *head = w,
+                Some(_) => {}
+            }
+        }
+        heads
+    }
+
+    fn best<'a>(&self, requests: impl IntoIterator<Item = &'a Waiting>) -> Option<&'a Waiting> {
+        requests.into_iter().reduce(|best, w| if self.precedes(w, best) { w } else { best })
+    }
+
+    // --- §5 Arbitration --------------------------------------------------------------------------------------
+
+    /// The best dispatchable lane head.
+    fn candidate(&self, class: usize) -> Option<&Waiting> {
+        self.best(self.heads(class).into_iter().filter(|w| self.dispatchable(class, &w.request)))
+    }
+
+    fn affordable(&self, class: usize) -> bool {
+        self.candidate(class).is_some_and(|w| cost(&w.request) <= self.deficit[class])
+    }
+
+    fn waits(&self, class: usize) -> bool {
+        self.waiting.iter().any(|w| w.class == class)
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Waiting> {
+        self.note_blocked_heads();
+        // 1. Carry
+        if let Some(k) = self.carry
+            && self.affordable(k)
+        {
+            self.coverage.saw(if self.fruitless { Event::CarryAfterFruitless } else { Event::Carry });
+            return Some(self.dispatch_from(k));
+        }
+        // 2. Ring scan, each class once, starting at the cursor
+        let ring: Vec<_> = (0..self.classes.len()).map(|i| (self.cursor + i) % self.classes.len()).collect();
+        for &k in &ring {
+            if !self.waits(k) {
+                self.deficit[k] = 0;
+                continue;
+            }
+            if self.candidate(k).is_none() {
+                continue;
+            }
+            if self.affordable(k) {
+                self.coverage.saw(Event::AffordableWithoutGrant);
+                return Some(self.dispatch_from(k));
+            }
+            self.grant(k, 1);
+            if self.affordable(k) {
+                return Some(self.dispatch_from(k));
+            }
+        }
+        // 3. Bulk credit
+        let rounds = |k: usize| {
+            let missing = cost(&self.candidate(k)?.request) - self.deficit[k];
+            Some(missing.div_ceil(self.classes[k].quantum))
+        };
+        let Some(least) = ring.iter().filter_map(|&k| rounds(k)).min() else {
+            self.fruitless = !self.waiting.is_empty();
+            if self.fruitless {
+                self.coverage.saw(Event::FruitlessCall);
+            }
+            return None;
+        };
+        self.coverage.saw(Event::BulkCredit);
+        for k in ring.iter().copied().filter(|&k| self.candidate(k).is_some()).collect::<Vec<_>>() {
+            self.grant(k, least);
+        }
+        // 4. Last scan from the same cursor
+        let k = ring.into_iter().find(|&k| self.affordable(k)).expect("there is always one");
+        Some(self.dispatch_from(k))
+    }
+
+    fn grant(&mut self, k: usize, rounds: u64) {
+        let credit = rounds.saturating_mul(self.classes[k].quantum);
+        if self.deficit[k].checked_add(credit).is_none() {
+            self.coverage.saw(Event::CreditSaturates);
+        }
+        self.deficit[k] = self.deficit[k].saturating_add(credit);
+    }
+
+    fn dispatch_from(&mut self, k: usize) -> Waiting {
+        let id = self.candidate(k).expect("affordable").id;
+        let w = self.remove(id).expect("it waits");
+        self.deficit[k] -= cost(&w.request);
+        if !self.waits(k) {
+            self.deficit[k] = 0;
+        }
+        self.cursor = (k + 1) % self.classes.len();
+        self.carry = (self.waits(k) && self.deficit[k] > 0).then_some(k);
+        self.fruitless = false;
+        w
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Waiting> {
+        let at = self.waiting.iter().position(|w| w.id == id)?;
+        Some(self.waiting.remove(at))
+    }
+
+    pub(crate) fn cancel(&mut self, id: u64) -> Option<Waiting> {
+        let was_head = |w: &Waiting| self.heads(w.class).iter().any(|head| head.id == id);
+        if self.waiting.iter().any(|w| w.id == id && was_head(w)) {
+            self.coverage.saw(Event::CancelHead);
+        }
+        let w = self.remove(id)?;
+        let most = match self.best(self.heads(w.class)) {
+            Some(head) => cost(&head.request).max(self.classes[w.class].quantum),
+            None => 0,
+        };
+        if most > 0 && self.deficit[w.class] > most {
+            self.coverage.saw(Event::CancelCutsCredit);
+        } else if most == 0 && self.deficit[w.class] > 0 {
+            self.coverage.saw(Event::CancelClearsCredit);
+        }
+        self.deficit[w.class] = self.deficit[w.class].min(most);
+        Some(w)
+    }
+
+    // --- §6 Limits -------------------------------------------------------------------------------------------
+
+    pub(crate) fn usage(&self, class: usize) -> Usage {
+        let sum = |tokens: fn(&Request) -> u64| {
+            let all = self.waiting.iter().filter(|w| w.class == class);
+            let sum = all.map(|w| u128::from(tokens(&w.request))).sum::<u128>();
+            u64::try_from(sum).unwrap_or(u64::MAX)
+        };
+        Usage { requests: sum(|_| 1), raw_isl_tokens: sum(|r| r.raw_isl_tokens), cached_tokens: sum(cached) }
+    }
+
+    fn limit_reached(&self, class: usize) -> Option<LimitReached> {
+        let ClassSpec { limits, name, .. } = &self.classes[class];
+        let usage = self.usage(class);
+        [
+            (LimitKind::Requests, usage.requests, limits.requests),
+            (LimitKind::RawIslTokens, usage.raw_isl_tokens, limits.raw_isl_tokens),
+            (LimitKind::CachedTokens, usage.cached_tokens, limits.cached_tokens),
+        ]
+        .into_iter()
+        .filter_map(|(kind, current, per_worker)| {
+            let limit = per_worker?.saturating_mul(self.workers.len() as u64);
+            Some(LimitReached { class: name.as_str().into(), kind, current, limit })
+        })
+        .find(|reached| reached.current >= reached.limit)
+    }
+
+    pub(crate) fn enqueue(
+        &mut self,
+        id: u64,
+        class: usize,
+        request: Request,
+        arrival: u64,
+    ) -> Result<(), LimitReached> {
+        if let Some(limit) = self.limit_reached(class) {
+            if self.waits(class) || !self.dispatchable(class, &request) {
+                self.coverage.saw(Event::refused(limit.kind));
+                return Err(limit);
+            }
+            self.coverage.saw(Event::LimitLetsThrough);
+        }
+        self.waiting.push(Waiting { id, class, request, arrival, sequence: self.sequence });
+        self.sequence += 1;
+        Ok(())
+    }
+
+    /// Before refusing, all is dispatched that can be; what a limit lets through goes at once.
+    pub(crate) fn submit(
+        &mut self,
+        id: u64,
+        class: usize,
+        request: Request,
+        arrival: u64,
+        sink: &mut impl FnMut(&mut Self, Dispatched),
+    ) -> Result<(), LimitReached> {
+        if self.limit_reached(class).is_none() {
+            return self.enqueue(id, class, request, arrival);
+        }
+        while let Some(dispatched) = self.dispatch() {
+            sink(self, dispatched);
+        }
+        let made_room = self.limit_reached(class).is_none();
+        let result = self.enqueue(id, class, request, arrival);
+        self.coverage.saw(match (&result, made_room) {
+            (Err(_), _) => Event::SubmitRefused,
+            (Ok(()), true) => Event::SubmitMakesRoom,
+            (Ok(()), false) => Event::SubmitLetsThrough,
+        });
+        while result.is_ok()
+            && let Some(dispatched) = self.dispatch()
+        {
+            sink(self, dispatched);
+        }
+        result
+    }
+
+    /// `next`, `select` and `book`. Arbitration has charged a request that then fails selection.
+    pub(crate) fn dispatch(&mut self) -> Option<Dispatched> {
+        let w = self.next()?;
+        let outcome = self.select(w.class, &w.request);
+        if let Ok(endpoint) = outcome {
+            self.book(w.id, endpoint, &w.request);
+        }
+        Some(Dispatched { id: w.id, class: w.class, outcome })
+    }
+
+    // --- what can be compared --------------------------------------------------------------------------------
+
+    pub(crate) fn deficit(&self, class: usize) -> u64 {
+        self.deficit[class]
+    }
+
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
+        self.waiting.iter().map(|w| w.id)
+    }
+
+    pub(crate) fn bookings(&self) -> impl Iterator<Item = u64> + '_ {
+        self.booked.iter().map(|b| b.id)
+    }
+
+    pub(crate) fn stale_releases(&self) -> u64 {
+        self.stale_releases
+    }
+
+    fn note_blocked_heads(&mut self) {
+        for k in 0..self.classes.len() {
+            let heads = self.heads(k);
+            let (open, blocked): (Vec<_>, Vec<_>) =
+                heads.into_iter().partition(|w| self.dispatchable(k, &w.request));
+            let pinned = |w: &&Waiting| w.request.pin.is_some();
+            let exact = !open.is_empty() && blocked.iter().any(pinned);
+            let shared = !open.is_empty() && !blocked.iter().all(pinned);
+            let ratio = blocked.iter().any(|w| self.closed_by_ratio(k, &w.request));
+            let seen = [
+                (exact, Event::BlockedExactLane),
+                (shared, Event::BlockedSharedLane),
+                (ratio, Event::ClosedByRatio),
+            ];
+            seen.into_iter().filter(|s| s.0).for_each(|s| self.coverage.saw(s.1));
+        }
+    }
+}
+
+// --- §1 The request and its snapshot -------------------------------------------------------------------------
+
+/// Cached tokens at most the ISL; of a pinned request, what its own worker has.
+pub(crate) fn cached(request: &Request) -> u64 {
+    let given = match (request.pin, &request.cached_on) {
+        (Some(pin), Some(list)) => listed(list, pin.worker),
+        _ => request.cached_tokens,
+    };
+    given.min(request.raw_isl_tokens)
+}
+
+pub(crate) fn cost(request: &Request) -> u64 {
+    (request.raw_isl_tokens - cached(request)).max(1)
+}
+
+/// What `worker` must really compute.
+fn prefill(request: &Request, worker: WorkerId) -> u64 {
+    let cached = match &request.cached_on {
+        Some(list) => listed(list, worker).min(request.raw_isl_tokens),
+        None => cached(request),
+    };
+    request.raw_isl_tokens - cached
+}
+
+/// A worker that is not listed has nothing; one that is listed twice has the larger number.
+fn listed(list: &[CachedOn], worker: WorkerId) -> u64 {
+    list.iter().filter(|c| c.worker == worker).map(|c| c.tokens).max().unwrap_or(0)
+}
+
+/// A negative jump counts as 0.
+fn jump(w: &Waiting) -> f64 {
+    if w.request.priority_jump < 0.0 { 0.0 } else { w.request.priority_jump }
+}
+
+fn deadline(w: &Waiting) -> Option<u64> {
+    let wait = w.request.deadline?;
+    Some(w.arrival.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// FCFS \[ns\].
+fn effective_arrival(w: &Waiting) -> i64 {
+    i64::try_from(w.arrival).unwrap_or(i64::MAX).saturating_sub((jump(w) * 1e9).round() as i64)
+}
+
+/// WSPT.
+fn weight_by_cost(w: &Waiting) -> f64 {
+    (1.0 + jump(w)) / cost(&w.request) as f64
+}
+
+fn matches_pin(pin: Pin, endpoint: Endpoint) -> bool {
+    pin.worker == endpoint.worker && pin.rank.is_none_or(|rank| rank == endpoint.rank)
+}
