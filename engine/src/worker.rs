@@ -39,7 +39,8 @@ impl fmt::Display for Endpoint {
 pub struct Worker {
     /// Identity, unique in the snapshot.
     pub id: WorkerId,
-    /// Changes when the process behind `id` is a new one; bookings do not carry over then.
+    /// Changes when the process behind `id` is a new one, to a number that `id` never had before (a start time, a
+    /// counter): bookings of an earlier process do not carry over.
     pub incarnation: u64,
     /// First data-parallel rank.
     pub first_rank: u32,

@@ -152,6 +152,8 @@ fn a_cancelled_head_does_not_leave_its_bulk_credit_to_those_behind_it() {
     assert_eq!(s.deficit(A), 900_000);
     assert!(s.cancel(head).is_some());
     assert_eq!(s.deficit(A), 1000);
+    // The thousand that A keeps, then both in turn.
+    assert_eq!(served(&mut s, [100, 100], 10), [10, 0]);
     assert_eq!(served(&mut s, [100, 100], 40), [20, 20]);
 }
 
@@ -206,7 +208,7 @@ fn an_affordable_candidate_is_dispatched_without_a_grant() {
     assert_eq!(s.next_request().expect("bulk credit").class, A);
     assert_eq!((s.deficit(A), s.deficit(B)), (0, 100), "nine rounds were enough for both");
     assert_eq!(s.next_request().expect("affordable").class, B);
-    assert_eq!((s.deficit(A), s.deficit(B)), (0, 0));
+    assert_eq!((s.deficit(A), s.deficit(B)), (10, 0), "the sweep passed A and waits at B");
 }
 
 #[test]

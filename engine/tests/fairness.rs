@@ -126,31 +126,30 @@ fn the_service_of_any_two_classes_in_quanta_stays_within_a_bound_without_bulk_cr
     assert!(closest > 0.8, "the bound is far from what happens: {closest}");
 }
 
+/// Were the cursor to move behind a class that bulk credit lets go, which it passes without a grant, these classes
+/// would be granted 3 : 2.
 #[test]
-fn bulk_credit_may_favour_a_class_by_up_to_three_to_two() {
-    // A full scan gives each class a quantum, bulk credit gives each another, the one that goes is `a`, and the
-    // ring goes on behind it: `b` is granted a third before `a` gets its next.
+fn bulk_credit_keeps_equal_quanta_equal() {
     let mut two = Backlog::new(&[(1, &[2]), (1, &[3])]);
     for _ in 0..1000 {
         two.step();
     }
-    assert_eq!(two.granted, [1000, 1500]);
-    assert_eq!(two.served, [1000, 1500]);
-    assert_eq!(two.bulk_credits, 500);
+    assert_eq!(two.granted, [1200, 1200]);
+    assert_eq!(two.served, [1200, 1200]);
+    assert!(two.bulk_credits > 300, "{}", two.bulk_credits);
 
-    // The same between classes with the same costs, by the costs of their neighbours.
+    // Classes with the same costs among neighbours that take turns.
     let huge: &[u64] = &[30_000];
     let mut four = Backlog::new(&[(1, huge), (1, &[3]), (1, huge), (1, &[2])]);
     for _ in 0..100_000 {
         four.step();
     }
-    let ratio = four.granted[0] as f64 / four.granted[2] as f64;
-    assert!((1.499..=1.5).contains(&ratio), "{ratio}");
+    assert!(four.granted[0].abs_diff(four.granted[2]) <= 1, "{:?}", four.granted);
 }
 
 #[test]
-fn bulk_credit_shifts_grants_by_one_each_and_never_beyond_three_to_two() {
-    let mut farthest: f64 = 0.0;
+fn grants_of_any_two_classes_differ_by_at_most_one_over_any_interval_whatever_the_costs() {
+    let mut bulk_credits = 0;
     for seed in 0..500 {
         let mut rng = Rng::new(seed);
         let classes: Vec<_> = (0..rng.within(2..=6))
@@ -163,36 +162,27 @@ fn bulk_credit_shifts_grants_by_one_each_and_never_beyond_three_to_two() {
             .collect();
         let mut backlog = Backlog::new(&classes.iter().map(|c| (c.0, &c.1[..])).collect::<Vec<_>>());
         let n = classes.len();
-        // Lowest value so far of grants of i − grants of j − bulk credits. It may rise by one for the place in the
-        // ring, and by one if j still has bulk credit from before, and goes without a grant for it.
-        let mut lowest = vec![0i64; n * n];
+        let mut spreads: Vec<Spread> = (0..n * n).map(|_| Spread::default()).collect();
         for _ in 0..1000 {
             backlog.step();
-            for (i, j) in (0..n).flat_map(|i| (0..n).map(move |j| (i, j))) {
-                let [gi, gj] = [i, j].map(|k| backlog.granted[k] as i64);
-                let value = gi - gj - backlog.bulk_credits as i64;
-                let low = &mut lowest[i * n + j];
-                assert!(value <= *low + 2, "seed {seed}: {i} gained {} on {j}", value - *low);
-                *low = value.min(*low);
-                // From this, and two grants at least for everyone with each bulk credit:
-                assert!(2 * gi <= 3 * gj + 2, "seed {seed}: {gi} to {gj}");
-                if gj > 100 {
-                    farthest = farthest.max(gi as f64 / gj as f64);
-                }
+            for (i, j) in (0..n).flat_map(|i| (0..i).map(move |j| (i, j))) {
+                let spread = &mut spreads[i * n + j];
+                spread.see(backlog.granted[i] as f64 - backlog.granted[j] as f64);
+                assert!(spread.widest <= 1.0, "seed {seed}: {i} and {j} drift {} apart", spread.widest);
             }
         }
+        bulk_credits += backlog.bulk_credits;
     }
-    assert!(farthest > 1.3, "nothing came near three to two: {farthest}");
+    assert!(bulk_credits > 100_000, "{bulk_credits}");
 }
 
-/// A visit that finds an affordable head grants nothing. A class whose short requests overtake its long ones is
-/// visited again and again without a grant, and falls behind without bound.
+/// An urgent request may go on what its class has left from before. That visit is no grant, so the class is still
+/// owed one: were the cursor to move on, this class would be served 1 : 390.
 #[test]
-fn short_requests_that_overtake_long_ones_cost_their_class_its_share() {
+fn short_requests_that_overtake_long_ones_do_not_cost_their_class_its_share() {
     let mut s: Scheduler<u64> = scheduler(vec![class(1000), class(1000)], workers(1));
     let mut served = [0u64; 2];
-    let mut dispatches = 0;
-    while dispatches < 10_000 {
+    for _ in 0..10_000 {
         for (class, cost) in [(A, 600), (B, 1000)] {
             while s.usage(class).requests < 2 {
                 put(&mut s, class, now(tokens(cost)), cost);
@@ -200,13 +190,12 @@ fn short_requests_that_overtake_long_ones_cost_their_class_its_share() {
         }
         let picked = s.next_request().expect("work conserving");
         served[picked.class.index()] += picked.payload;
-        dispatches += 1;
         if picked.class == B {
             put(&mut s, A, now(Request { strict_priority: 1, ..tokens(1) }), 1);
         }
+        // At most one grant of 1000 apart, and less than the dearest request and a quantum left over in each.
+        assert!(served[0].abs_diff(served[1]) < 1000 + (600 + 1000) + (1000 + 1000), "{served:?}");
     }
-    // Equal quanta, both always backlogged.
-    assert!(served[0] * 100 < served[1], "{served:?}");
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn submit(
         return;
     }
     let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
-    let refused = scheduler.submit(class, snapshot, pending, &mut |d| answer(shared, endpoints, d)).err();
+    let refused = scheduler.submit(class, snapshot, pending, &mut |_, d| answer(shared, endpoints, d)).err();
     if let Some(refused) = refused {
         refused.payload.answer(Err(Reason::QueueLimit(refused.limit)));
     }

@@ -21,7 +21,8 @@ pub(super) struct OrderKey {
 impl OrderKey {
     pub(super) fn new(snapshot: &Snapshot, order: QueuePolicy, sequence: u64, item: u32) -> Self {
         let tier = !snapshot.strict_priority();
-        let deadline = snapshot.deadline().map_or(u64::MAX, |d| d.as_nanos());
+        // A deadline at the very end of the clock still precedes none.
+        let deadline = snapshot.deadline().map_or(u64::MAX, |d| d.as_nanos().min(u64::MAX - 1));
         let policy = policy_key(snapshot, order);
         Self {
             hi: u128::from(tier) << 96 | u128::from(deadline) << 32 | u128::from(policy >> 32),

@@ -257,7 +257,7 @@ impl<T> Scheduler<T> {
         class: ClassId,
         snapshot: Snapshot,
         payload: T,
-        sink: &mut impl FnMut(Dispatch<T>),
+        sink: &mut impl FnMut(&mut Self, Dispatch<T>),
     ) -> Result<RequestKey, Refused<T>> {
         if self.limit_reached(class).is_none() {
             return self.enqueue(class, snapshot, payload);
@@ -268,9 +268,9 @@ impl<T> Scheduler<T> {
         Ok(key)
     }
 
-    fn dispatch_all(&mut self, sink: &mut impl FnMut(Dispatch<T>)) {
+    fn dispatch_all(&mut self, sink: &mut impl FnMut(&mut Self, Dispatch<T>)) {
         while let Some(dispatch) = self.dispatch() {
-            sink(dispatch);
+            sink(self, dispatch);
         }
     }
 

@@ -248,7 +248,7 @@ impl Pool {
                     self.departed.remove(&(endpoint, incarnation));
                 }
             }
-            None => self.stale_releases += 1,
+            None => self.stale_releases += u64::from(permits),
         }
         None
     }

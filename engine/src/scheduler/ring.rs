@@ -3,6 +3,10 @@
 //! The ring knows of each class only its quantum, its deficit, and the cost of its candidate. A class may have
 //! two candidates, one for when its pool gate is open and one for when it is closed (then only pinned and
 //! constrained requests may go); a gate that flips changes one bit here and touches no class.
+//!
+//! The cursor is where the sweep of grants stands: every class before it has had its grant of this round, every class
+//! behind it has not. It moves when a class is passed with a grant and at no other time, so over any interval the
+//! grants of two classes that always had a candidate differ by at most one, however the requests are picked.
 
 use super::pool::GateId;
 use crate::policy::ClassId;
@@ -68,7 +72,6 @@ impl Ring {
         let k = class.index();
         debug_assert!(cost <= self.deficit[k], "class {k} was picked without the credit for it");
         self.deficit[k] = if still_waiting { self.deficit[k] - cost } else { 0 };
-        self.cursor = if k + 1 == self.deficit.len() { 0 } else { k + 1 };
         self.carry = (self.deficit[k] > 0).then_some(k);
     }
 
@@ -93,19 +96,26 @@ impl Ring {
         })
     }
 
-    /// Once around: the first class that can afford its candidate, with one grant at most.
+    /// Once around: the first class that can afford its candidate, with one grant at most. A winner that needed no
+    /// grant is still owed the one of this round, so the cursor waits at it.
     fn scan(&mut self) -> Option<usize> {
         let n = self.deficit.len();
-        (self.cursor..n).chain(0..self.cursor).find(|&k| {
+        for k in (self.cursor..n).chain(0..self.cursor) {
             let cost = self.candidate(k);
             if cost == NONE {
-                return false;
+                continue;
             }
-            if self.deficit[k] < cost {
-                self.deficit[k] = self.deficit[k].saturating_add(self.quantum[k]);
+            if self.deficit[k] >= cost {
+                self.cursor = k;
+                return Some(k);
             }
-            self.deficit[k] >= cost
-        })
+            self.deficit[k] = self.deficit[k].saturating_add(self.quantum[k]);
+            if self.deficit[k] >= cost {
+                self.cursor = if k + 1 == n { 0 } else { k + 1 };
+                return Some(k);
+            }
+        }
+        None
     }
 
     /// All rounds that the nearest class still needs, at once, for every class with a candidate.

@@ -189,11 +189,10 @@ impl Oracle {
         self.booked.push(Booked { id, endpoint, incarnation, tokens, stale: false });
     }
 
-    /// Tokens go back, the permit stays. Too late, it is counted like the release that follows.
+    /// Tokens go back, the permit stays. Too late, it changes nothing; only the release that follows is counted.
     pub(crate) fn prefill_complete(&mut self, id: u64) {
         let b = self.booked.iter_mut().find(|b| b.id == id).expect("not released");
         b.tokens = 0;
-        self.stale_releases += u64::from(b.stale);
     }
 
     /// Everything goes back. One that belongs to an earlier incarnation changes nothing and is counted.

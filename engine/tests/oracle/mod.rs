@@ -153,7 +153,8 @@ impl Oracle {
             self.coverage.saw(if self.fruitless { Event::CarryAfterFruitless } else { Event::Carry });
             return Some(self.dispatch_from(k));
         }
-        // 2. Ring scan, each class once, starting at the cursor
+        // 2. Ring scan, each class once, starting at the cursor. The cursor is where the sweep of grants stands: it
+        // moves behind a class that is granted, and waits at one that goes on what it had (docs/algorithm.md).
         let ring: Vec<_> = (0..self.classes.len()).map(|i| (self.cursor + i) % self.classes.len()).collect();
         for &k in &ring {
             if !self.waits(k) {
@@ -165,10 +166,12 @@ impl Oracle {
             }
             if self.affordable(k) {
                 self.coverage.saw(Event::AffordableWithoutGrant);
+                self.cursor = k;
                 return Some(self.dispatch_from(k));
             }
             self.grant(k, 1);
             if self.affordable(k) {
+                self.cursor = (k + 1) % self.classes.len();
                 return Some(self.dispatch_from(k));
             }
         }
@@ -188,7 +191,7 @@ impl Oracle {
         for k in ring.iter().copied().filter(|&k| self.candidate(k).is_some()).collect::<Vec<_>>() {
             self.grant(k, least);
         }
-        // 4. Last scan from the same cursor
+        // 4. Last scan from the same cursor, which stays
         let k = ring.into_iter().find(|&k| self.affordable(k)).expect("there is always one");
         Some(self.dispatch_from(k))
     }
@@ -208,7 +211,6 @@ impl Oracle {
         if !self.waits(k) {
             self.deficit[k] = 0;
         }
-        self.cursor = (k + 1) % self.classes.len();
         self.carry = (self.waits(k) && self.deficit[k] > 0).then_some(k);
         self.fruitless = false;
         w
