@@ -1,5 +1,7 @@
 //! A profile on its way to validation: a spec in which values may be absent or wrong, and know their place.
 
+use std::time::Duration;
+
 use super::{
     BucketSpec, BusyRule, ClassKind, ClassSpec, LimitsPerWorker, Location, Place, PolicySpec, QueuePolicy,
 };
@@ -16,6 +18,8 @@ pub(super) mod field {
     pub(crate) const FAMILY: &str = "policy_family";
     pub(crate) const CACHE_BUCKET: &str = "cache_bucket";
     pub(crate) const QUEUE_POLICY: &str = "queue_policy";
+    pub(crate) const AGING: &str = "aging_tokens_per_second";
+    pub(crate) const MAX_QUEUE_TIME: &str = "max_queue_time_ms";
     pub(crate) const QUANTUM: &str = "quantum";
     pub(crate) const THRESHOLD: &str = "prefill_busy_threshold";
     pub(crate) const THRESHOLD_FRAC: &str = "prefill_busy_threshold_frac";
@@ -96,6 +100,9 @@ pub(super) struct DraftClass {
     pub(super) family: Slot<String>,
     pub(super) bucket: Slot<String>,
     pub(super) order: Slot<QueuePolicy>,
+    pub(super) aging: Slot<f64>,
+    /// \[ms\]
+    pub(super) max_queue_time: Slot<u64>,
     pub(super) quantum: Slot<u64>,
     pub(super) threshold_tokens: Slot<u64>,
     pub(super) threshold_frac: Slot<f64>,
@@ -160,6 +167,12 @@ impl DraftClass {
             family: Slot::plain(family),
             bucket: Slot::plain(bucket),
             order: Slot::plain(Some(spec.order)),
+            aging: Slot::plain(spec.aging_tokens_per_second),
+            // Anything above 0 must not read as 0.
+            max_queue_time: Slot::plain(
+                spec.max_queue_time
+                    .map(|t| u64::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)),
+            ),
             quantum: Slot::plain(Some(spec.quantum)),
             threshold_tokens: Slot::plain(spec.busy.threshold_tokens),
             threshold_frac: Slot::plain(spec.busy.threshold_frac),
@@ -178,6 +191,8 @@ impl DraftClass {
                 _ => ClassKind::Explicit,
             },
             order: self.order.into_value().unwrap_or_default(),
+            aging_tokens_per_second: self.aging.into_value(),
+            max_queue_time: self.max_queue_time.into_value().map(Duration::from_millis),
             quantum: self.quantum.into_value()?,
             busy: BusyRule {
                 threshold_tokens: self.threshold_tokens.into_value(),

@@ -156,6 +156,17 @@ pub enum PolicyFaultKind {
     },
     /// A quantum of 0.
     ZeroQuantum,
+    /// A waiting time of 0, which would refuse every request.
+    ZeroTime,
+    /// Ageing without the rate that it goes by.
+    AgingWithoutRate,
+    /// A rate of ageing in a class that does not age.
+    RateWithoutAging,
+    /// A number that is 0 or below where it must be above.
+    NotPositive {
+        /// The value.
+        value: f64,
+    },
     /// A family without a bucket, or a bucket without a family.
     HalfMatrix {
         /// The field that is there.
@@ -236,7 +247,7 @@ impl fmt::Display for PolicyFaultKind {
             Self::Negative { value } => write!(f, "must not be negative, is {}", Plain(value)),
             Self::TooLarge { value } => write!(f, "must be at most {}, is {}", u64::MAX, Plain(value)),
             Self::UnknownQueuePolicy { value } => {
-                write!(f, "must be fcfs or wspt, is {}", Quoted(value))
+                write!(f, "must be fcfs, wspt or aged_wspt, is {}", Quoted(value))
             }
             Self::Missing => f.write_str("is missing"),
             Self::NoClasses => f.write_str("must have at least one class"),
@@ -248,7 +259,10 @@ impl fmt::Display for PolicyFaultKind {
             Self::DuplicateName { name, first } => {
                 write!(f, "{} is used twice{}", Quoted(name), FirstAt(*first))
             }
-            Self::ZeroQuantum => f.write_str("must be greater than 0"),
+            Self::ZeroQuantum | Self::ZeroTime => f.write_str("must be greater than 0"),
+            Self::AgingWithoutRate => f.write_str("is missing, and needed because queue_policy is aged_wspt"),
+            Self::RateWithoutAging => f.write_str("is only for queue_policy aged_wspt"),
+            Self::NotPositive { value } => write!(f, "must be greater than 0, is {value}"),
             Self::HalfMatrix { given, absent } => {
                 write!(
                     f,

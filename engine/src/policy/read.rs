@@ -13,11 +13,13 @@ const IGNORED: [&str; 3] = ["router", "worker_selection", "request_classifier"];
 
 const PROFILE_FIELDS: [&str; 3] = [field::DEFAULT_FAMILY, field::BUCKETS, field::CLASSES];
 const BUCKET_FIELDS: [&str; 2] = [field::MIN_TOKENS, field::BUCKET];
-const CLASS_FIELDS: [&str; 11] = [
+const CLASS_FIELDS: [&str; 13] = [
     field::NAME,
     field::FAMILY,
     field::CACHE_BUCKET,
     field::QUEUE_POLICY,
+    field::AGING,
+    field::MAX_QUEUE_TIME,
     field::QUANTUM,
     field::THRESHOLD,
     field::THRESHOLD_FRAC,
@@ -223,6 +225,8 @@ impl<'a> Reader<'a> {
             family: self.text(&scope, &fields, field::FAMILY),
             bucket: self.text(&scope, &fields, field::CACHE_BUCKET),
             order: self.order(&scope, &fields),
+            aging: self.number(&scope, &fields, field::AGING),
+            max_queue_time: self.integer(&scope, &fields, field::MAX_QUEUE_TIME),
             quantum: self.integer(&scope, &fields, field::QUANTUM),
             threshold_tokens: self.integer(&scope, &fields, field::THRESHOLD),
             threshold_frac: self.number(&scope, &fields, field::THRESHOLD_FRAC),
@@ -249,6 +253,7 @@ impl<'a> Reader<'a> {
             Slot::Given(text, at) => match text.as_str() {
                 "fcfs" => Slot::Given(QueuePolicy::Fcfs, at),
                 "wspt" => Slot::Given(QueuePolicy::Wspt, at),
+                "aged_wspt" => Slot::Given(QueuePolicy::AgedWspt, at),
                 _ => {
                     let kind = Kind::UnknownQueuePolicy { value: text };
                     self.push(scope, Some(field::QUEUE_POLICY), at, kind);

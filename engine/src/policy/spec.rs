@@ -1,5 +1,7 @@
 //! What a policy says, before it is validated: plain data, built by hand or read from a file.
 
+use std::time::Duration;
+
 /// One policy profile as written: the input of [`Profile::new`](super::Profile::new).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicySpec {
@@ -29,6 +31,11 @@ pub struct ClassSpec {
     pub kind: ClassKind,
     /// Order of requests of equal strict priority and deadline.
     pub order: QueuePolicy,
+    /// What a second of waiting is worth \[tokens/s\], finite and > 0: for [`QueuePolicy::AgedWspt`], and only then.
+    pub aging_tokens_per_second: Option<f64>,
+    /// Longest time that a request may wait, > 0; `None` is no bound. Unlike a request's own deadline it does not
+    /// change the order.
+    pub max_queue_time: Option<Duration>,
     /// Credit per round \[uncached tokens\], > 0.
     pub quantum: u64,
     /// When an endpoint, and when the whole pool, counts as busy for this class.
@@ -44,6 +51,8 @@ impl ClassSpec {
             name: name.into(),
             kind: ClassKind::Explicit,
             order: QueuePolicy::Fcfs,
+            aging_tokens_per_second: None,
+            max_queue_time: None,
             quantum,
             busy: BusyRule::default(),
             limits: LimitsPerWorker::default(),
@@ -85,8 +94,12 @@ pub enum QueuePolicy {
     /// First come, first served, by arrival minus priority jump.
     #[default]
     Fcfs,
-    /// Weighted shortest processing time: larger `(1 + jump) / cost` first.
+    /// Weighted shortest processing time: larger `(1 + jump) / cost` first. Under overload the dearest starve.
     Wspt,
+    /// Shortest first, but not for ever: smaller `cost + rate × (arrival - jump)` first, the rate being
+    /// [`ClassSpec::aging_tokens_per_second`]. A request of cost c is never passed by one that arrives more than
+    /// `c / rate` seconds after it.
+    AgedWspt,
 }
 
 /// When an endpoint is busy for a class (either threshold suffices), and when the pool is.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::draft::{Draft, DraftBucket, DraftClass, Slot, bucket_field, class_field, field};
 use super::error::Faults;
-use super::{Location, Place, PolicyFault, PolicyFaultKind as Kind};
+use super::{Location, Place, PolicyFault, PolicyFaultKind as Kind, QueuePolicy};
 
 /// Positions of classes and buckets are `u32`.
 const MAX_ENTRIES: usize = u32::MAX as usize;
@@ -137,6 +137,31 @@ impl Rules<'_> {
             self.of_class(i, class, field::CACHE_BUCKET, at, kind);
         }
         self.busy_rule(i, class);
+        self.waiting(i, class);
+    }
+
+    /// What a class says of waiting time.
+    fn waiting(&mut self, i: usize, class: &DraftClass) {
+        if let Some((0, at)) = class.max_queue_time.given() {
+            self.of_class(i, class, field::MAX_QUEUE_TIME, at, Kind::ZeroTime);
+        }
+        let aged = class.order.given().filter(|(order, _)| **order == QueuePolicy::AgedWspt);
+        match (aged, class.aging.given()) {
+            (Some((_, at)), None) if class.aging.is_absent() => {
+                self.of_class(i, class, field::AGING, at, Kind::AgingWithoutRate);
+            }
+            (None, Some((_, at))) if !class.order.is_faulty() => {
+                self.of_class(i, class, field::AGING, at, Kind::RateWithoutAging);
+            }
+            _ => {}
+        }
+        if let Some((&value, at)) = class.aging.given() {
+            if !value.is_finite() {
+                self.of_class(i, class, field::AGING, at, Kind::NotFinite { value });
+            } else if value <= 0.0 {
+                self.of_class(i, class, field::AGING, at, Kind::NotPositive { value });
+            }
+        }
     }
 
     fn busy_rule(&mut self, i: usize, class: &DraftClass) {

@@ -1,11 +1,11 @@
 //! A class: its lanes' heads in order, what waits in it, and how much may.
 
 use super::heap::IndexedHeap;
-use super::key::OrderKey;
+use super::key::{Order, OrderKey};
 use super::lane::LaneId;
 use super::pool::{GateId, ViewId};
 use crate::error::{LimitKind, LimitReached};
-use crate::policy::{ClassSpec, LimitsPerWorker, QueuePolicy};
+use crate::policy::{ClassSpec, LimitsPerWorker};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
 
@@ -24,7 +24,7 @@ pub struct Usage {
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) name: DataArc<str>,
-    pub(super) order: QueuePolicy,
+    pub(super) order: Order,
     pub(super) view: ViewId,
     pub(super) gate: GateId,
     pub(super) shared: LaneId,
@@ -42,7 +42,7 @@ impl Class {
     pub(super) fn new(spec: &ClassSpec, view: ViewId, gate: GateId, shared: LaneId) -> Self {
         Self {
             name: spec.name.as_str().into(),
-            order: spec.order,
+            order: Order::of(spec),
             view,
             gate,
             shared,

@@ -1,7 +1,7 @@
 //! The order inside a lane, packed so that one comparison of two integers decides it.
 
 use super::heap::HeapKey;
-use crate::policy::QueuePolicy;
+use crate::policy::{ClassSpec, QueuePolicy};
 use crate::request::Snapshot;
 
 /// Strict priority, deadline, policy key, enqueue sequence, and last the item that the key belongs to, from the
@@ -18,16 +18,69 @@ pub(super) struct OrderKey {
     lo: u128,
 }
 
+/// How requests of one class are ordered after strict priority and deadline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Order {
+    Fcfs,
+    Wspt,
+    AgedWspt { tokens_per_second: f64 },
+}
+
+impl Order {
+    pub(super) fn of(class: &ClassSpec) -> Self {
+        match class.order {
+            QueuePolicy::Fcfs => Self::Fcfs,
+            QueuePolicy::Wspt => Self::Wspt,
+            QueuePolicy::AgedWspt => Self::AgedWspt {
+                tokens_per_second: class.aging_tokens_per_second.expect("a valid class that ages has a rate"),
+            },
+        }
+    }
+
+    /// Smaller goes first.
+    fn key(self, snapshot: &Snapshot) -> u64 {
+        match self {
+            // Flipping the sign bit maps the order of i64 to that of u64.
+            Self::Fcfs => virtual_arrival(snapshot) as u64 ^ (1 << 63),
+            // A float that is finite and not negative has the order of its bits; larger goes first.
+            Self::Wspt => !((1.0 + snapshot.jump()) / snapshot.cost() as f64).to_bits(),
+            Self::AgedWspt { tokens_per_second } => {
+                let age = tokens_per_second * (virtual_arrival(snapshot) as f64 / 1e9);
+                ordered_bits(snapshot.cost() as f64 + age)
+            }
+        }
+    }
+}
+
+/// Arrival less the priority jump \[ns\], in whole nanoseconds so that equal is equal.
+fn virtual_arrival(snapshot: &Snapshot) -> i64 {
+    let arrival = i64::try_from(snapshot.arrival().as_nanos()).unwrap_or(i64::MAX);
+    // `as` saturates: a jump of 292 years or more is as early as can be.
+    arrival.saturating_sub((snapshot.jump() * 1e9).round() as i64)
+}
+
+/// Maps the order of floats that are no NaN to that of integers.
+fn ordered_bits(value: f64) -> u64 {
+    // Adding 0 turns the negative zero into the positive one.
+    let bits = (value + 0.0).to_bits();
+    if value < 0.0 { !bits } else { bits | 1 << 63 }
+}
+
 impl OrderKey {
-    pub(super) fn new(snapshot: &Snapshot, order: QueuePolicy, sequence: u64, item: u32) -> Self {
+    pub(super) fn new(snapshot: &Snapshot, order: Order, sequence: u64, item: u32) -> Self {
         let tier = !snapshot.strict_priority();
         // A deadline at the very end of the clock still precedes none.
         let deadline = snapshot.deadline().map_or(u64::MAX, |d| d.as_nanos().min(u64::MAX - 1));
-        let policy = policy_key(snapshot, order);
+        let policy = order.key(snapshot);
         Self {
             hi: u128::from(tier) << 96 | u128::from(deadline) << 32 | u128::from(policy >> 32),
             lo: u128::from(policy) << 96 | u128::from(sequence) << 32 | u128::from(item),
         }
+    }
+
+    /// Enqueue sequence.
+    pub(super) fn sequence(self) -> u64 {
+        (self.lo >> 32) as u64
     }
 
     /// The same place in the order, naming another item.
@@ -42,21 +95,6 @@ impl HeapKey for OrderKey {
     }
 }
 
-/// Smaller goes first.
-fn policy_key(snapshot: &Snapshot, order: QueuePolicy) -> u64 {
-    match order {
-        QueuePolicy::Fcfs => {
-            let arrival = i64::try_from(snapshot.arrival().as_nanos()).unwrap_or(i64::MAX);
-            // `as` saturates: a jump of 292 years or more is as early as can be.
-            let jump = (snapshot.jump() * 1e9).round() as i64;
-            // Flipping the sign bit maps the order of i64 to that of u64.
-            arrival.saturating_sub(jump) as u64 ^ (1 << 63)
-        }
-        // A float that is finite and not negative has the order of its bits; larger goes first.
-        QueuePolicy::Wspt => !((1.0 + snapshot.jump()) / snapshot.cost() as f64).to_bits(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,7 +102,7 @@ mod tests {
     use crate::time::Timestamp;
     use std::time::Duration;
 
-    fn key(request: Request, arrival: u64, order: QueuePolicy, sequence: u64) -> OrderKey {
+    fn key(request: Request, arrival: u64, order: Order, sequence: u64) -> OrderKey {
         OrderKey::new(&request.snapshot(Timestamp::from_nanos(arrival)).unwrap(), order, sequence, 7)
     }
 
@@ -73,18 +111,13 @@ mod tests {
         let deadline = |ms| Some(Duration::from_millis(ms));
         let base = Request::new(100, 0);
         let in_order = [
-            key(Request { strict_priority: u32::MAX, ..base.clone() }, 9, QueuePolicy::Fcfs, 9),
-            key(
-                Request { strict_priority: 1, deadline: deadline(5), ..base.clone() },
-                9,
-                QueuePolicy::Fcfs,
-                8,
-            ),
-            key(Request { deadline: deadline(5), ..base.clone() }, 9, QueuePolicy::Fcfs, 7),
-            key(Request { deadline: deadline(6), ..base.clone() }, 0, QueuePolicy::Fcfs, 6),
-            key(base.clone(), 3, QueuePolicy::Fcfs, 4),
-            key(base.clone(), 3, QueuePolicy::Fcfs, 5),
-            key(base.clone(), 4, QueuePolicy::Fcfs, 3),
+            key(Request { strict_priority: u32::MAX, ..base.clone() }, 9, Order::Fcfs, 9),
+            key(Request { strict_priority: 1, deadline: deadline(5), ..base.clone() }, 9, Order::Fcfs, 8),
+            key(Request { deadline: deadline(5), ..base.clone() }, 9, Order::Fcfs, 7),
+            key(Request { deadline: deadline(6), ..base.clone() }, 0, Order::Fcfs, 6),
+            key(base.clone(), 3, Order::Fcfs, 4),
+            key(base.clone(), 3, Order::Fcfs, 5),
+            key(base.clone(), 4, Order::Fcfs, 3),
         ];
         assert!(in_order.is_sorted());
     }
@@ -92,7 +125,7 @@ mod tests {
     #[test]
     fn a_jump_counts_as_an_earlier_arrival_in_whole_nanoseconds() {
         let jump = |s| Request { priority_jump: s, ..Request::new(1, 0) };
-        let at = |s, arrival| key(jump(s), arrival, QueuePolicy::Fcfs, 0);
+        let at = |s, arrival| key(jump(s), arrival, Order::Fcfs, 0);
         assert_eq!(at(0.5, 500_000_007), at(0.0, 7));
         assert!(at(1.0, 0) < at(0.0, 0));
         assert_eq!(at(1e300, 0), at(f64::MAX, 0));
@@ -101,8 +134,7 @@ mod tests {
 
     #[test]
     fn wspt_prefers_cheap_and_jumping_requests() {
-        let cost =
-            |c, jump| key(Request { priority_jump: jump, ..Request::new(c, 0) }, 0, QueuePolicy::Wspt, 0);
+        let cost = |c, jump| key(Request { priority_jump: jump, ..Request::new(c, 0) }, 0, Order::Wspt, 0);
         assert!(cost(1, 0.0) < cost(2, 0.0));
         assert!(cost(u64::MAX - 4096, 0.0) < cost(u64::MAX, 0.0));
         assert_eq!(cost(4, 1.0), cost(2, 0.0));
@@ -110,8 +142,25 @@ mod tests {
     }
 
     #[test]
+    fn ageing_trades_tokens_for_seconds_and_a_jump_is_an_earlier_arrival() {
+        let order = Order::AgedWspt { tokens_per_second: 100.0 };
+        let at = |cost, seconds: u64, jump| {
+            let request = Request { priority_jump: jump, ..Request::new(cost, 0) };
+            key(request, seconds * 1_000_000_000, order, 0)
+        };
+        assert!(at(100, 0, 0.0) < at(101, 0, 0.0));
+        // One second is worth 100 tokens.
+        assert_eq!(at(300, 5, 0.0), at(100, 7, 0.0));
+        assert_eq!(at(300, 5, 2.0), at(100, 5, 0.0));
+        // Below zero, zero and above.
+        let in_order = [at(1, 0, 9.0), at(1, 0, 5.0), at(200, 0, 2.0), at(1, 0, 0.0), at(2, 0, 0.0)];
+        assert!(in_order.is_sorted_by(|a, b| a < b));
+        assert_eq!(ordered_bits(-0.0), ordered_bits(0.0));
+    }
+
+    #[test]
     fn the_item_can_be_read_and_replaced() {
-        let k = key(Request::new(1, 0), u64::MAX, QueuePolicy::Fcfs, u64::MAX);
+        let k = key(Request::new(1, 0), u64::MAX, Order::Fcfs, u64::MAX);
         assert_eq!(k.item(), 7);
         assert_eq!(k.with_item(u32::MAX).item(), u32::MAX);
         assert_eq!(k.with_item(3).with_item(7), k);

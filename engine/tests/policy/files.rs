@@ -1,5 +1,7 @@
 //! Whole files: samples, models, ignored sections, what requests become, and reading from disk.
 
+use std::time::Duration;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,6 +86,9 @@ fn the_full_sample_sets_every_field() {
     assert_eq!(first.limits.cached_tokens, Some(800_000));
     assert_eq!(name_of(root, Some("premium"), 16_384), "premium_long");
     assert_eq!(root.classes()[1].order, QueuePolicy::Wspt);
+    let aged = &root.classes()[5];
+    assert_eq!((aged.order, aged.aging_tokens_per_second), (QueuePolicy::AgedWspt, Some(2000.0)));
+    assert_eq!(root.classes()[6].max_queue_time, Some(Duration::from_millis(500)));
     assert_eq!(root.spec().buckets.len(), 3);
     let models: Vec<_> = file.models().map(|(name, _)| name).collect();
     assert_eq!(models, ["example/embedding-model", "example/small-model"]);

@@ -328,8 +328,35 @@ fn ratio_without_threshold() {
 }
 
 #[test]
+fn ageing_has_a_rate_and_only_ageing_has_one() {
+    let aging = |fields: &str| fault(&with_class(&format!("name: a, quantum: 1, {fields}")));
+    let field = Some("aging_tokens_per_second");
+    let missing = aging("queue_policy: aged_wspt");
+    assert_fault!(missing, Place::Root, Some("a"), field, (8, 41), Kind::AgingWithoutRate);
+    let needless = aging("aging_tokens_per_second: 5");
+    assert_fault!(needless, Place::Root, Some("a"), field, (8, 52), Kind::RateWithoutAging);
+    for value in ["0", "-1", "-0.5"] {
+        let fault = aging(&format!("queue_policy: aged_wspt, aging_tokens_per_second: {value}"));
+        assert_fault!(fault, Place::Root, Some("a"), field, (8, 77), Kind::NotPositive { .. });
+    }
+    for value in [".nan", ".inf"] {
+        let fault = aging(&format!("queue_policy: aged_wspt, aging_tokens_per_second: {value}"));
+        assert_fault!(fault, Place::Root, Some("a"), field, (8, 77), Kind::NotFinite { .. });
+    }
+}
+
+#[test]
+fn zero_queue_time() {
+    let text = with_class("name: a, quantum: 1, max_queue_time_ms: 0");
+    let field = Some("max_queue_time_ms");
+    assert_fault!(fault(&text), Place::Root, Some("a"), field, (8, 46), Kind::ZeroTime);
+}
+
+#[test]
 fn bounds_themselves_are_accepted() {
     for fields in [
+        "queue_policy: aged_wspt, aging_tokens_per_second: 1.0e-9",
+        "max_queue_time_ms: 1",
         "prefill_busy_threshold_frac: 0",
         "prefill_busy_threshold_frac: -0.0",
         "prefill_busy_threshold_frac: 16",

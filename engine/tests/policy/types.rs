@@ -252,7 +252,7 @@ unknown: 1
 20:14: root: class \"c\": quantum: must not be negative, is -1
 21:24: root: class \"c\": busy_worker_ratio: must be greater than 0 and at most 1, is 2
 22:34: root: class \"c\": prefill_busy_threshold_frac: must be finite, is inf
-23:19: root: class \"c\": queue_policy: must be fcfs or wspt, is \"lifo\"
+23:19: root: class \"c\": queue_policy: must be fcfs, wspt or aged_wspt, is \"lifo\"
 27:15: model \"m\": policy_classes[0].name: must be a string, found 9
 28:18: model \"m\": policy_classes[0].quantum: must be an integer, found 1.5
 29:9: model \"m\": policy_classes[1]: must be a mapping, found the string \"text\"
