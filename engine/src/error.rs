@@ -60,10 +60,12 @@ pub enum Reason {
         /// Requests that its ingress queue holds.
         capacity: usize,
     },
-    /// The deadline passed before dispatch.
+    /// The deadline, or the longest waiting time of the class, passed before dispatch.
     DeadlineExceeded {
         /// Time since arrival.
         waited: Duration,
+        /// What it was waiting for.
+        cause: WaitCause,
     },
     /// The selector panicked, or chose an endpoint that is not eligible.
     SelectorFailed {
@@ -98,7 +100,9 @@ impl fmt::Display for Reason {
             Self::IngressFull { class, capacity } => {
                 write!(f, "class {class:?}: ingress queue full ({capacity} requests)")
             }
-            Self::DeadlineExceeded { waited } => write!(f, "deadline exceeded after {waited:?}"),
+            Self::DeadlineExceeded { waited, cause } => {
+                write!(f, "deadline exceeded after {waited:?}: {cause}")
+            }
             Self::SelectorFailed { message } => write!(f, "selector failed: {message}"),
             Self::Closed { cause: None } => write!(f, "engine closed"),
             Self::Closed { cause: Some(cause) } => write!(f, "engine closed: {cause}"),
@@ -107,6 +111,37 @@ impl fmt::Display for Reason {
 }
 
 impl std::error::Error for Reason {}
+
+/// What a request was waiting for when its time was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitCause {
+    /// Its deadline was over when it came.
+    Late,
+    /// Every endpoint that could serve it was busy, or more of them than its class's ratio allows.
+    PoolBusy,
+    /// The pinned endpoint was busy.
+    PinBusy {
+        /// The pin.
+        pin: Pin,
+    },
+    /// There was no worker.
+    NoWorker,
+    /// An endpoint was free, and others went first.
+    Others,
+}
+
+impl fmt::Display for WaitCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Late => f.write_str("it was over on arrival"),
+            Self::PoolBusy => f.write_str("all eligible workers were busy"),
+            Self::PinBusy { pin } => write!(f, "pinned worker {pin} was busy"),
+            Self::NoWorker => f.write_str("there was no worker"),
+            Self::Others => f.write_str("others went first"),
+        }
+    }
+}
 
 /// What a queue limit bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,11 +11,11 @@ mod time;
 mod worker;
 
 pub use engine::{Admission, CorePinning, Engine, EngineBuilder, Idle, Permit, StaleSnapshot, StartError};
-pub use error::{LimitKind, LimitReached, Reason, Rejected};
+pub use error::{LimitKind, LimitReached, Reason, Rejected, WaitCause};
 pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
 pub use scheduler::{
-    Booked, Booking, Candidate, Candidates, Dispatch, EndpointIndex, LeastLoaded, MAX_BOOKED_TOKENS, Picked,
-    Refused, RequestKey, Scheduler, Selector, Usage,
+    Booked, Booking, Candidate, Candidates, Dispatch, EndpointIndex, Expired, LeastLoaded, MAX_BOOKED_TOKENS,
+    Picked, Refused, RequestKey, Scheduler, Selector, Usage,
 };
 pub use time::Timestamp;
 pub use worker::{DEFAULT_MAX_NUM_BATCHED_TOKENS, Endpoint, Worker, WorkerError, WorkerId, WorkerSnapshot};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use threaded::{class, drained, each_answer, engine, profile, worker};
 use tollgate::{
     Candidates, Constraints, CorePinning, EndpointIndex, Engine, Idle, LimitKind, Pin, Reason, Request,
-    Selector, StaleSnapshot, StartError, Worker, WorkerId, WorkerSnapshot,
+    Selector, StaleSnapshot, StartError, WaitCause, Worker, WorkerId, WorkerSnapshot,
 };
 
 #[test]
@@ -253,7 +253,7 @@ fn a_deadline_that_is_over_is_refused_at_once() {
     let engine = engine(vec![class("only", 1)], vec![worker(1)]);
     let request = Request { deadline: Some(Duration::ZERO), ..Request::new(1, 0) };
     let rejected = engine.admit(request.clone()).unwrap_err();
-    assert_eq!(rejected.reason, Reason::DeadlineExceeded { waited: Duration::ZERO });
+    assert_eq!(rejected.reason, Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late });
     assert_eq!(rejected.request, request);
 }
 

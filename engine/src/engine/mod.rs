@@ -17,7 +17,7 @@ pub use builder::{EngineBuilder, StartError};
 pub use cores::CorePinning;
 pub use permit::Permit;
 
-use crate::error::{Reason, Rejected};
+use crate::error::{Reason, Rejected, WaitCause};
 use crate::policy::{ClassId, Profile};
 use crate::request::Request;
 use crate::scheduler::Booked;
@@ -149,7 +149,8 @@ impl Engine {
             Err(error) => return Err(Rejected { reason: Reason::Invalid(error), request }),
         };
         if snapshot.deadline().is_some_and(|deadline| deadline <= snapshot.arrival()) {
-            let reason = Reason::DeadlineExceeded { waited: std::time::Duration::ZERO };
+            let reason =
+                Reason::DeadlineExceeded { waited: std::time::Duration::ZERO, cause: WaitCause::Late };
             return Err(Rejected { reason, request });
         }
         let class = shared.profile.classify(request.class.as_deref(), snapshot.uncached_tokens());

@@ -1,11 +1,14 @@
 //! A class: its lanes' heads in order, what waits in it, and how much may.
 
+use std::time::Duration;
+
 use super::heap::IndexedHeap;
 use super::key::{Order, OrderKey};
 use super::lane::LaneId;
 use super::pool::{GateId, ViewId};
+use super::slab::{NIL, Slab};
 use crate::error::{LimitKind, LimitReached};
-use crate::policy::{ClassSpec, LimitsPerWorker};
+use crate::policy::{BusyRule, ClassSpec, LimitsPerWorker};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
 
@@ -32,6 +35,12 @@ pub(super) struct Class {
     pub(super) exact: [IndexedHeap<OrderKey>; 2],
     /// Whether the scheduler's list of constrained heads has this class.
     pub(super) listed: bool,
+    pub(super) busy: BusyRule,
+    pub(super) max_queue_time: Option<Duration>,
+    /// Whether requests still come to this class; if not, it drains.
+    pub(super) active: bool,
+    /// Requests in the order of their enqueueing.
+    pub(super) ages: Ages,
     limits: LimitsPerWorker,
     requests: u64,
     raw: u128,
@@ -39,20 +48,34 @@ pub(super) struct Class {
 }
 
 impl Class {
-    pub(super) fn new(spec: &ClassSpec, view: ViewId, gate: GateId, shared: LaneId) -> Self {
+    /// An empty class; its view and gate are still to be set.
+    pub(super) fn new(spec: &ClassSpec, shared: LaneId) -> Self {
         Self {
             name: spec.name.as_str().into(),
             order: Order::of(spec),
-            view,
-            gate,
+            view: ViewId(u32::MAX),
+            gate: GateId(u32::MAX),
             shared,
             exact: Default::default(),
             listed: false,
+            busy: spec.busy,
+            max_queue_time: spec.max_queue_time,
+            active: true,
+            ages: Ages::EMPTY,
             limits: spec.limits,
             requests: 0,
             raw: 0,
             cached: 0,
         }
+    }
+
+    /// Takes over new settings; what waits stays.
+    pub(super) fn reconfigure(&mut self, spec: &ClassSpec) {
+        self.order = Order::of(spec);
+        self.busy = spec.busy;
+        self.max_queue_time = spec.max_queue_time;
+        self.limits = spec.limits;
+        self.active = true;
     }
 
     pub(super) fn usage(&self) -> Usage {
@@ -92,5 +115,42 @@ impl Class {
             let limit = per_worker?.saturating_mul(workers as u64);
             (current >= limit).then(|| LimitReached { class: self.name.clone(), kind, current, limit })
         })
+    }
+}
+
+/// The ends of the list of a class's requests in the order of their enqueueing; the links are in the slab.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ages {
+    oldest: u32,
+    newest: u32,
+}
+
+impl Ages {
+    const EMPTY: Self = Self { oldest: NIL, newest: NIL };
+
+    /// The slot of the request that was enqueued first.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        (self.oldest != NIL).then_some(self.oldest)
+    }
+
+    pub(super) fn push<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
+        slab.aside_mut(slot).older = self.newest;
+        match self.newest {
+            NIL => self.oldest = slot,
+            newest => slab.aside_mut(newest).newer = slot,
+        }
+        self.newest = slot;
+    }
+
+    pub(super) fn remove<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
+        let super::slab::Aside { older, newer, .. } = *slab.aside(slot);
+        match older {
+            NIL => self.oldest = newer,
+            older => slab.aside_mut(older).newer = newer,
+        }
+        match newer {
+            NIL => self.newest = older,
+            newer => slab.aside_mut(newer).older = older,
+        }
     }
 }

@@ -46,6 +46,11 @@ impl<K: HeapKey> IndexedHeap<K> {
         self.keys.first().copied()
     }
 
+    /// All keys, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = K> + '_ {
+        self.keys.iter().copied()
+    }
+
     pub(super) fn clear(&mut self) {
         self.keys.clear();
     }

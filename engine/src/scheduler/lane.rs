@@ -98,6 +98,17 @@ impl Lane {
         }
     }
 
+    /// Takes all requests out, in no order.
+    pub(super) fn take_all<T>(&mut self, slab: &Slab<T>) -> Vec<u32> {
+        let run = std::iter::successors(Some(self.first).filter(|&s| s != NIL), |&slot| {
+            Some(slab.hot(slot).next).filter(|&s| s != NIL)
+        });
+        let slots = run.chain(self.heap.iter().map(OrderKey::item)).collect();
+        (self.first, self.last) = (NIL, NIL);
+        self.heap.clear();
+        slots
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.first == NIL && self.heap.is_empty()
     }

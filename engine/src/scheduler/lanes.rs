@@ -64,6 +64,13 @@ impl Lanes {
         self.free.push(id);
     }
 
+    /// All lanes that have requests of a class.
+    pub(super) fn of_class(&self, class: u32) -> Vec<LaneId> {
+        (0..self.lanes.len() as LaneId)
+            .filter(|&id| self.lanes[id as usize].class == class && !self.lanes[id as usize].is_empty())
+            .collect()
+    }
+
     /// Lists every exact lane anew for the endpoints of a new snapshot and returns them all.
     pub(super) fn anchor_all(&mut self, pool: &Pool) -> Vec<LaneId> {
         self.endpoints = pool.len();

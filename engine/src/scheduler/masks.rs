@@ -61,6 +61,11 @@ impl Masks {
         id
     }
 
+    /// The mask of `constraints` that are in use.
+    pub(super) fn find(&self, constraints: &DataArc<Constraints>) -> u32 {
+        self.ids[constraints]
+    }
+
     /// One use less.
     pub(super) fn release(&mut self, id: u32) {
         if id == NO_MASK {

@@ -8,18 +8,25 @@
 //! | file | what it decides |
 //! |---|---|
 //! | `key`, `lane`, `lanes`, `heap`, `slab` | the order inside a class, and which lanes there are |
+//! | `heads` | which head of a class is its candidate |
+//! | `leave`, `expiry` | cancelled and expired requests |
 //! | `class` | what waits in a class, and how much may |
+//! | `reload` | a new policy for what runs and waits |
 //! | `ring` | which class goes next |
 //! | `pool`, `view`, `masks` | which endpoints are eligible, and which are busy for whom |
 //! | `select` | the endpoint |
 
 mod class;
+mod expiry;
+mod heads;
 mod heap;
 mod key;
 mod lane;
 mod lanes;
+mod leave;
 mod masks;
 mod pool;
+mod reload;
 mod ring;
 mod select;
 mod slab;
@@ -28,6 +35,7 @@ mod view;
 use std::fmt;
 
 pub use class::Usage;
+pub use leave::Expired;
 pub use pool::{Booked, EndpointIndex, MAX_BOOKED_TOKENS};
 pub use select::{Candidate, Candidates, LeastLoaded, Selector};
 pub use slab::RequestKey;
@@ -36,10 +44,11 @@ use crate::error::{LimitReached, Reason};
 use crate::policy::{ClassId, Profile};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
+use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use class::Class;
+use expiry::Expiries;
 use key::OrderKey;
-use lane::LaneId;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::Ring;
@@ -81,6 +90,7 @@ pub struct Scheduler<T> {
     classes: Vec<Class>,
     ring: Ring,
     pool: Pool,
+    expiries: Expiries,
     selector: Box<dyn Selector>,
     sequence: u64,
     /// Classes whose shared head has constraints (and others that had one).
@@ -155,30 +165,20 @@ impl<T> Scheduler<T> {
 
     /// The same with another selector.
     pub fn with_selector(profile: &Profile, selector: Box<dyn Selector>) -> Self {
-        let mut pool = Pool::new();
-        let mut lanes = Lanes::default();
-        let classes: Vec<_> = (0u32..)
-            .zip(profile.classes())
-            .map(|(id, spec)| {
-                let (view, gate) = pool.gate_for(&spec.busy);
-                Class::new(spec, view, gate, lanes.add_shared(id))
-            })
-            .collect();
-        let ring = Ring::new(
-            profile.classes().iter().zip(&classes).map(|(spec, class)| (spec.quantum, class.gate)),
-            pool.gates().count(),
-        );
-        Self {
+        let mut scheduler = Self {
             slab: Slab::new(),
-            lanes,
-            classes,
-            ring,
-            pool,
+            lanes: Lanes::default(),
+            classes: Vec::new(),
+            ring: Ring::default(),
+            pool: Pool::new(),
+            expiries: Expiries::default(),
             selector,
             sequence: 0,
             constrained: Vec::new(),
             flipped: Vec::new(),
-        }
+        };
+        scheduler.reload(profile);
+        scheduler
     }
 
     // --- waiting ---------------------------------------------------------------------------------------------
@@ -212,6 +212,8 @@ impl<T> Scheduler<T> {
         let mask = self.pool.acquire_mask(&snapshot);
         let state = &mut self.classes[class.index()];
         state.add(&snapshot);
+        let latest = state.max_queue_time.map(|t| snapshot.arrival().saturating_add(t));
+        let expiry = latest.into_iter().chain(snapshot.deadline()).min();
         let (order, sequence) = (state.order, self.sequence);
         self.sequence += 1;
         let key = self.slab.insert(Cold { snapshot, payload }, |slot, generation, cold| Hot {
@@ -224,23 +226,14 @@ impl<T> Scheduler<T> {
             generation,
         });
         self.lanes[lane].push(key.slot, &mut self.slab);
+        self.classes[class.index()].ages.push(key.slot, &mut self.slab);
+        if let Some(at) = expiry {
+            self.expiries.push(key.slot, at, &mut self.slab);
+        }
         if self.lanes[lane].head(&self.slab) == Some(key.slot) {
             self.head_changed(lane);
         }
         Ok(key)
-    }
-
-    /// Takes out a request that waits no longer because its caller left, O(log n). Its usage is given back and its
-    /// class is charged nothing, but may not keep the credit that the request had gathered for those behind it.
-    /// `None` if it waits no more.
-    pub fn cancel(&mut self, key: RequestKey) -> Option<Picked<T>> {
-        if !self.slab.contains(key) {
-            return None;
-        }
-        let picked = self.take(key.slot);
-        let best = self.best_head(picked.class).map(|slot| self.slab.hot(slot).cost);
-        self.ring.cut(picked.class, best);
-        Some(picked)
     }
 
     /// Enqueues under the limits as a caller expects it: before a limit refuses the request, all that can be
@@ -429,6 +422,28 @@ impl<T> Scheduler<T> {
         self.ring.deficit(class)
     }
 
+    /// Credit that a class earns per round \[tokens\]; 0 once the class is gone.
+    pub fn quantum(&self, class: ClassId) -> u64 {
+        self.ring.quantum(class)
+    }
+
+    /// Number of the class of this name, draining ones included.
+    pub fn class_id(&self, name: &str) -> Option<ClassId> {
+        let found = self.ring.classes().iter().find(|id| *self.classes[id.index()].name == *name);
+        found.copied()
+    }
+
+    /// Classes in ring order, draining ones included.
+    pub fn classes(&self) -> impl Iterator<Item = (ClassId, &DataArc<str>)> {
+        self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].name))
+    }
+
+    /// Arrival of the waiting request of a class that was enqueued first.
+    pub fn oldest_arrival(&self, class: ClassId) -> Option<Timestamp> {
+        let slot = self.classes[class.index()].ages.oldest()?;
+        Some(self.slab.cold(slot).snapshot.arrival())
+    }
+
     /// What waits in a class.
     pub fn usage(&self, class: ClassId) -> Usage {
         self.classes[class.index()].usage()
@@ -483,161 +498,11 @@ impl<T> Scheduler<T> {
     pub fn stale_releases(&self) -> u64 {
         self.pool.stale_releases()
     }
-
-    // --- heads and candidates --------------------------------------------------------------------------------
-
-    fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
-        self.classes[class.index()].limit_reached(self.pool.workers().workers().len())
-    }
-
-    /// Whether a request would be dispatchable as the head of its lane.
-    fn could_go(&mut self, class: ClassId, snapshot: &Snapshot) -> bool {
-        let mask = self.pool.acquire_mask(snapshot);
-        let state = &self.classes[class.index()];
-        let open = match snapshot.pin() {
-            Some(pin) => self.pool.exact_open(state.view, pin, mask),
-            None => self.pool.shared_open(state.gate, mask),
-        };
-        self.pool.release_mask(mask);
-        open
-    }
-
-    /// Removes a waiting request from its lane and its class.
-    fn take(&mut self, slot: u32) -> Picked<T> {
-        let Hot { lane, mask, .. } = *self.slab.hot(slot);
-        let class = self.lanes[lane].class;
-        let was_head = self.lanes[lane].head(&self.slab) == Some(slot);
-        self.lanes[lane].unlink(slot, &mut self.slab);
-        let Cold { snapshot, payload } = self.slab.remove(slot);
-        self.pool.release_mask(mask);
-        self.classes[class as usize].subtract(&snapshot);
-        if was_head {
-            self.head_changed(lane);
-        }
-        Picked { class: ClassId(class), snapshot, payload }
-    }
-
-    /// After another request has become the head of a lane, or none.
-    fn head_changed(&mut self, lane: LaneId) {
-        let class = ClassId(self.lanes[lane].class);
-        if self.lanes[lane].pin.is_some() {
-            self.rank_lane(lane);
-            if self.lanes[lane].is_empty() {
-                self.lanes.drop_exact(lane);
-            }
-        }
-        self.refresh_candidate(class);
-    }
-
-    /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head.
-    fn rank_lane(&mut self, id: LaneId) {
-        let Self { lanes, slab, pool, classes, .. } = self;
-        let lane = &lanes[id];
-        let class = &mut classes[lane.class as usize];
-        let (at, was_open) = (lane.rank_at, lane.open);
-        let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
-            if at != NIL {
-                class.exact[usize::from(was_open)].remove(at, lanes);
-                lanes[id].rank_at = NIL;
-            }
-            return;
-        };
-        let pin = lane.pin.expect("only exact lanes are ranked");
-        let open = pool.exact_open(class.view, pin, head.mask);
-        let key = head.key.with_item(id);
-        if at != NIL && was_open == open {
-            class.exact[usize::from(open)].update(at, key, lanes);
-            return;
-        }
-        if at != NIL {
-            class.exact[usize::from(was_open)].remove(at, lanes);
-        }
-        lanes[id].open = open;
-        class.exact[usize::from(open)].push(key, lanes);
-    }
-
-    /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
-    fn recheck_constrained(&mut self) {
-        if self.flipped.is_empty() {
-            return;
-        }
-        for i in (0..self.constrained.len()).rev() {
-            let class = self.constrained[i];
-            match self.shared_head(class) {
-                Some((_, mask)) if mask != masks::NO_MASK => {
-                    if self.flipped.contains(&self.classes[class.index()].view) {
-                        self.refresh_candidate(class);
-                    }
-                }
-                _ => {
-                    self.classes[class.index()].listed = false;
-                    self.constrained.swap_remove(i);
-                }
-            }
-        }
-        self.flipped.clear();
-    }
-
-    /// The head of a class's shared lane with its mask.
-    fn shared_head(&self, class: ClassId) -> Option<(u32, u32)> {
-        let slot = self.lanes[self.classes[class.index()].shared].head(&self.slab)?;
-        Some((slot, self.slab.hot(slot).mask))
-    }
-
-    /// Whether the head of a class's shared lane depends on some endpoints only, and not on its pool gate.
-    fn list_if_constrained(&mut self, class: ClassId) {
-        if self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK)
-            && !std::mem::replace(&mut self.classes[class.index()].listed, true)
-        {
-            self.constrained.push(class);
-        }
-    }
-
-    /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
-    fn candidates(&self, class: ClassId) -> [Option<u32>; 2] {
-        let state = &self.classes[class.index()];
-        let exact = self.best_exact(state, true);
-        match self.shared_head(class) {
-            None => [exact, exact],
-            Some((slot, masks::NO_MASK)) => [self.better(Some(slot), exact), exact],
-            Some((slot, mask)) => {
-                let shared = self.pool.shared_open(state.gate, mask).then_some(slot);
-                [self.better(shared, exact); 2]
-            }
-        }
-    }
-
-    /// The best head of a class, dispatchable or not.
-    fn best_head(&self, class: ClassId) -> Option<u32> {
-        let state = &self.classes[class.index()];
-        let exact = self.better(self.best_exact(state, false), self.best_exact(state, true));
-        self.better(self.lanes[state.shared].head(&self.slab), exact)
-    }
-
-    fn best_exact(&self, class: &Class, open: bool) -> Option<u32> {
-        let lane = heap::HeapKey::item(class.exact[usize::from(open)].peek()?);
-        self.lanes[lane].head(&self.slab)
-    }
-
-    fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
-        match (a, b) {
-            (Some(a), Some(b)) if self.slab.hot(b).key < self.slab.hot(a).key => Some(b),
-            (a, b) => a.or(b),
-        }
-    }
-
-    /// Tells the ring what the candidates of a class cost now.
-    fn refresh_candidate(&mut self, class: ClassId) {
-        let cost = self.candidates(class).map(|slot| slot.map(|s| self.slab.hot(s).cost));
-        self.ring.set_candidate(class, cost);
-        self.list_if_constrained(class);
-    }
 }
 
 impl<T> fmt::Debug for Scheduler<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let classes = self.classes.iter().enumerate();
-        let classes = classes.map(|(i, c)| (&c.name, c.usage(), self.ring.deficit(ClassId(i as u32))));
+        let classes = self.classes().map(|(id, name)| (name, self.usage(id), self.deficit(id)));
         f.debug_struct("Scheduler")
             .field("classes", &classes.collect::<Vec<_>>())
             .field("endpoints", &self.pool.len())

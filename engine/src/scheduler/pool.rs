@@ -111,7 +111,7 @@ impl Pool {
     }
 
     /// The view and the gate of a class with this rule; equal rules share them.
-    pub(super) fn gate_for(&mut self, rule: &BusyRule) -> (ViewId, GateId) {
+    fn gate_for(&mut self, rule: &BusyRule) -> (ViewId, GateId) {
         let thresholds = Thresholds { tokens: rule.threshold_tokens, frac: rule.threshold_frac };
         let view = find_or_push(&mut self.views, |v| v.rule == thresholds, || View::new(thresholds));
         let gate = Gate { view: ViewId(view), ratio: rule.worker_ratio };
@@ -185,6 +185,12 @@ impl Pool {
             self.serving.set(i, !s.overloaded);
         }
         self.serving_count = self.serving.count_ones(..) as u32;
+        self.reset_views();
+        self.masks.rebuild(&self.workers);
+    }
+
+    /// Computes every view from the start.
+    fn reset_views(&mut self) {
         let batch_sizes = || {
             self.workers.snapshot.workers().iter().flat_map(|w| {
                 let size = w.max_num_batched_tokens.unwrap_or(DEFAULT_MAX_NUM_BATCHED_TOKENS);
@@ -197,7 +203,19 @@ impl Pool {
                 view.set(i as u32, s.active(), s.closed());
             }
         }
-        self.masks.rebuild(&self.workers);
+    }
+
+    /// Drops all views and gates and makes those of `rules`, the busy rules of the classes.
+    pub(super) fn set_rules<'r>(
+        &mut self,
+        rules: impl Iterator<Item = &'r BusyRule>,
+    ) -> Vec<(ViewId, GateId)> {
+        self.views.clear();
+        self.gates.clear();
+        self.gates_of.clear();
+        let ids = rules.map(|rule| self.gate_for(rule)).collect();
+        self.reset_views();
+        ids
     }
 
     /// Carries a change of an endpoint's load into all views and notes those where it flipped.
@@ -316,6 +334,11 @@ impl Pool {
             Some(constraints) => self.masks.acquire(constraints, &self.workers),
             None => NO_MASK,
         }
+    }
+
+    /// The mask of a request that is waiting.
+    pub(super) fn find_mask(&self, snapshot: &Snapshot) -> u32 {
+        snapshot.constraints().map_or(NO_MASK, |constraints| self.masks.find(constraints))
     }
 
     pub(super) fn release_mask(&mut self, mask: u32) {

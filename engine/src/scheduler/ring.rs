@@ -9,10 +9,17 @@
 //! grants of two classes that always had a candidate differ by at most one, however the requests are picked.
 
 use super::pool::GateId;
+use super::slab::NIL;
 use crate::policy::ClassId;
 
 /// Cost of a candidate that is not there. Real costs are at least 1.
 const NONE: u64 = 0;
+
+/// Most credit that a class may keep when its requests leave or its quantum changes: `best` is the cost of its best
+/// head, `None` if nothing waits.
+pub(super) fn most_credit(quantum: u64, best: Option<u64>) -> u64 {
+    best.map_or(0, |cost| cost.max(quantum))
+}
 
 /// The state of the arbitration \[deficits, quanta and costs in tokens\].
 #[derive(Clone, Debug, Default)]
@@ -25,28 +32,79 @@ pub(super) struct Ring {
     open: Vec<bool>,
     cursor: usize,
     carry: Option<usize>,
+    /// The class at each place of the ring, and the place of each class.
+    class_at: Vec<ClassId>,
+    place_of: Vec<u32>,
+}
+
+/// What the ring needs to know of a class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) class: ClassId,
+    pub(super) quantum: u64,
+    pub(super) gate: GateId,
+    /// Most credit that the class may bring along.
+    pub(super) most: u64,
 }
 
 impl Ring {
-    /// A ring without credit; `classes` gives each class's quantum and gate, in ring order.
-    pub(super) fn new(classes: impl Iterator<Item = (u64, GateId)>, gates: usize) -> Self {
-        let mut ring = Self { open: vec![true; gates], ..Self::default() };
-        for (quantum, gate) in classes {
-            ring.quantum.push(quantum);
-            ring.gate.push(gate);
+    /// A ring of `members` in this order, without candidates. Classes that were in this ring bring their credit
+    /// along, and the sweep of grants goes on where it stood.
+    pub(super) fn rebuilt(&self, members: &[Member], gates: usize) -> Self {
+        let n = members.len();
+        let classes = members.iter().map(|m| m.class.index() + 1).max().unwrap_or(0);
+        let mut ring = Self {
+            quantum: members.iter().map(|m| m.quantum).collect(),
+            deficit: members.iter().map(|m| self.credit(m.class).min(m.most)).collect(),
+            candidate: [vec![NONE; n], vec![NONE; n]],
+            gate: members.iter().map(|m| m.gate).collect(),
+            open: vec![true; gates],
+            cursor: 0,
+            carry: None,
+            class_at: members.iter().map(|m| m.class).collect(),
+            place_of: vec![NIL; classes],
+        };
+        for (place, member) in (0u32..).zip(members) {
+            ring.place_of[member.class.index()] = place;
         }
-        let n = ring.quantum.len();
-        ring.deficit = vec![0; n];
-        ring.candidate = [vec![NONE; n], vec![NONE; n]];
+        let onwards = self.class_at[self.cursor..].iter().chain(&self.class_at[..self.cursor]);
+        ring.cursor = onwards.filter_map(|&class| ring.find(class)).next().unwrap_or(0);
+        ring.carry = self.carry.and_then(|k| ring.find(self.class_at[k]));
         ring
     }
 
+    /// Classes in ring order.
+    pub(super) fn classes(&self) -> &[ClassId] {
+        &self.class_at
+    }
+
+    pub(super) fn has(&self, class: ClassId) -> bool {
+        self.find(class).is_some()
+    }
+
+    fn find(&self, class: ClassId) -> Option<usize> {
+        self.place_of.get(class.index()).filter(|&&place| place != NIL).map(|&place| place as usize)
+    }
+
+    fn place(&self, class: ClassId) -> usize {
+        self.find(class).expect("the class is in the ring")
+    }
+
+    fn credit(&self, class: ClassId) -> u64 {
+        self.find(class).map_or(0, |k| self.deficit[k])
+    }
+
     pub(super) fn deficit(&self, class: ClassId) -> u64 {
-        self.deficit[class.index()]
+        self.credit(class)
+    }
+
+    /// Credit of a class per grant; 0 for a class that is not in the ring.
+    pub(super) fn quantum(&self, class: ClassId) -> u64 {
+        self.find(class).map_or(0, |k| self.quantum[k])
     }
 
     pub(super) fn is_open(&self, class: ClassId) -> bool {
-        self.open[self.gate[class.index()].0 as usize]
+        self.open[self.gate[self.place(class)].0 as usize]
     }
 
     pub(super) fn set_gate(&mut self, gate: GateId, open: bool) {
@@ -55,8 +113,9 @@ impl Ring {
 
     /// Sets the cost of the class's candidate for an open and for a closed gate.
     pub(super) fn set_candidate(&mut self, class: ClassId, cost: [Option<u64>; 2]) {
+        let k = self.place(class);
         for (candidate, cost) in self.candidate.iter_mut().zip(cost) {
-            candidate[class.index()] = cost.unwrap_or(NONE);
+            candidate[k] = cost.unwrap_or(NONE);
         }
     }
 
@@ -64,13 +123,13 @@ impl Ring {
     /// changed, if no class has a candidate. The caller must [`charge`](Self::charge) the class.
     pub(super) fn pick(&mut self) -> Option<ClassId> {
         let winner = self.carried().or_else(|| self.scan()).or_else(|| self.bulk())?;
-        Some(ClassId(winner as u32))
+        Some(self.class_at[winner])
     }
 
     /// Books a dispatch from `class`, whose candidate cost `cost`.
     pub(super) fn charge(&mut self, class: ClassId, cost: u64, still_waiting: bool) {
-        let k = class.index();
-        debug_assert!(cost <= self.deficit[k], "class {k} was picked without the credit for it");
+        let k = self.place(class);
+        debug_assert!(cost <= self.deficit[k], "{class:?} was picked without the credit for it");
         self.deficit[k] = if still_waiting { self.deficit[k] - cost } else { 0 };
         self.carry = (self.deficit[k] > 0).then_some(k);
     }
@@ -78,9 +137,8 @@ impl Ring {
     /// Cuts the credit of a class that a request left without being dispatched: `best` is the cost of the best
     /// head that remains in it, `None` if nothing waits.
     pub(super) fn cut(&mut self, class: ClassId, best: Option<u64>) {
-        let k = class.index();
-        let most = best.map_or(0, |cost| cost.max(self.quantum[k]));
-        self.deficit[k] = self.deficit[k].min(most);
+        let k = self.place(class);
+        self.deficit[k] = self.deficit[k].min(most_credit(self.quantum[k], best));
     }
 
     fn candidate(&self, k: usize) -> u64 {

@@ -29,6 +29,20 @@ pub(super) struct Hot {
     pub(super) generation: u32,
 }
 
+/// What arrival and departure touch, and nothing in between.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Aside {
+    /// Position in the heap of expiries, [`NIL`] without one.
+    pub(super) expiry_at: u32,
+    /// The slots of the class's requests that were enqueued before and after this one.
+    pub(super) older: u32,
+    pub(super) newer: u32,
+}
+
+impl Aside {
+    const NOTHING: Self = Self { expiry_at: NIL, older: NIL, newer: NIL };
+}
+
 /// What only dispatch touches.
 #[derive(Clone, Debug)]
 pub(super) struct Cold<T> {
@@ -47,13 +61,14 @@ pub struct RequestKey {
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     hot: Vec<Hot>,
+    aside: Vec<Aside>,
     cold: Vec<Option<Cold<T>>>,
     free: u32,
 }
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Self { hot: Vec::new(), cold: Vec::new(), free: NIL }
+        Self { hot: Vec::new(), aside: Vec::new(), cold: Vec::new(), free: NIL }
     }
 
     /// Takes a slot; `hot` gets the slot and its generation and makes what goes in.
@@ -69,6 +84,7 @@ impl<T> Slab<T> {
             let slot = self.hot.len() as u32;
             assert!(slot < IN_HEAP, "more requests wait than a slot number can name");
             self.hot.push(hot(slot, 0, &cold));
+            self.aside.push(Aside::NOTHING);
             self.cold.push(Some(cold));
             slot
         } else {
@@ -76,10 +92,11 @@ impl<T> Slab<T> {
             let old = self.hot[slot as usize];
             self.free = old.next;
             self.hot[slot as usize] = hot(slot, old.generation.wrapping_add(1), &cold);
+            self.aside[slot as usize] = Aside::NOTHING;
             self.cold[slot as usize] = Some(cold);
             slot
         };
-        RequestKey { slot, generation: self.hot[slot as usize].generation }
+        self.key_of(slot)
     }
 
     /// Gives a slot back.
@@ -106,6 +123,25 @@ impl<T> Slab<T> {
 
     pub(super) fn hot_mut(&mut self, slot: u32) -> &mut Hot {
         &mut self.hot[slot as usize]
+    }
+
+    pub(super) fn aside(&self, slot: u32) -> &Aside {
+        &self.aside[slot as usize]
+    }
+
+    pub(super) fn aside_mut(&mut self, slot: u32) -> &mut Aside {
+        &mut self.aside[slot as usize]
+    }
+
+    /// # Panics
+    /// If nobody has the slot.
+    pub(super) fn cold(&self, slot: u32) -> &Cold<T> {
+        self.cold[slot as usize].as_ref().expect("a slot in a lane has a request")
+    }
+
+    /// Names the request in a slot.
+    pub(super) fn key_of(&self, slot: u32) -> RequestKey {
+        RequestKey { slot, generation: self.hot[slot as usize].generation }
     }
 
     /// Every request that waits, in no order.

@@ -1,0 +1,161 @@
+//! The heads of the lanes, and what the ring is told of them.
+
+use super::class::Class;
+use super::heap::HeapKey;
+use super::lane::LaneId;
+use super::slab::{Cold, Hot, NIL};
+use super::{Picked, Scheduler, masks};
+use crate::error::LimitReached;
+use crate::policy::ClassId;
+use crate::request::Snapshot;
+
+impl<T> Scheduler<T> {
+    pub(super) fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
+        self.classes[class.index()].limit_reached(self.pool.workers().workers().len())
+    }
+
+    /// Whether a request would be dispatchable as the head of its lane.
+    pub(super) fn could_go(&mut self, class: ClassId, snapshot: &Snapshot) -> bool {
+        let mask = self.pool.acquire_mask(snapshot);
+        let state = &self.classes[class.index()];
+        let open = match snapshot.pin() {
+            Some(pin) => self.pool.exact_open(state.view, pin, mask),
+            None => self.pool.shared_open(state.gate, mask),
+        };
+        self.pool.release_mask(mask);
+        open
+    }
+
+    /// Removes a waiting request from its lane and its class.
+    pub(super) fn take(&mut self, slot: u32) -> Picked<T> {
+        let Hot { lane, mask, .. } = *self.slab.hot(slot);
+        let class = self.lanes[lane].class;
+        let was_head = self.lanes[lane].head(&self.slab) == Some(slot);
+        self.lanes[lane].unlink(slot, &mut self.slab);
+        self.expiries.remove(slot, &mut self.slab);
+        self.classes[class as usize].ages.remove(slot, &mut self.slab);
+        let Cold { snapshot, payload } = self.slab.remove(slot);
+        self.pool.release_mask(mask);
+        self.classes[class as usize].subtract(&snapshot);
+        if was_head {
+            self.head_changed(lane);
+        }
+        Picked { class: ClassId(class), snapshot, payload }
+    }
+
+    /// After another request has become the head of a lane, or none.
+    pub(super) fn head_changed(&mut self, lane: LaneId) {
+        let class = ClassId(self.lanes[lane].class);
+        if self.lanes[lane].pin.is_some() {
+            self.rank_lane(lane);
+            if self.lanes[lane].is_empty() {
+                self.lanes.drop_exact(lane);
+            }
+        }
+        self.refresh_candidate(class);
+    }
+
+    /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head.
+    pub(super) fn rank_lane(&mut self, id: LaneId) {
+        let Self { lanes, slab, pool, classes, .. } = self;
+        let lane = &lanes[id];
+        let class = &mut classes[lane.class as usize];
+        let (at, was_open) = (lane.rank_at, lane.open);
+        let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
+            if at != NIL {
+                class.exact[usize::from(was_open)].remove(at, lanes);
+                lanes[id].rank_at = NIL;
+            }
+            return;
+        };
+        let pin = lane.pin.expect("only exact lanes are ranked");
+        let open = pool.exact_open(class.view, pin, head.mask);
+        let key = head.key.with_item(id);
+        if at != NIL && was_open == open {
+            class.exact[usize::from(open)].update(at, key, lanes);
+            return;
+        }
+        if at != NIL {
+            class.exact[usize::from(was_open)].remove(at, lanes);
+        }
+        lanes[id].open = open;
+        class.exact[usize::from(open)].push(key, lanes);
+    }
+
+    /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
+    pub(super) fn recheck_constrained(&mut self) {
+        if self.flipped.is_empty() {
+            return;
+        }
+        for i in (0..self.constrained.len()).rev() {
+            let class = self.constrained[i];
+            match self.shared_head(class) {
+                Some((_, mask)) if mask != masks::NO_MASK => {
+                    if self.flipped.contains(&self.classes[class.index()].view) {
+                        self.refresh_candidate(class);
+                    }
+                }
+                _ => {
+                    self.classes[class.index()].listed = false;
+                    self.constrained.swap_remove(i);
+                }
+            }
+        }
+        self.flipped.clear();
+    }
+
+    /// The head of a class's shared lane with its mask.
+    pub(super) fn shared_head(&self, class: ClassId) -> Option<(u32, u32)> {
+        let slot = self.lanes[self.classes[class.index()].shared].head(&self.slab)?;
+        Some((slot, self.slab.hot(slot).mask))
+    }
+
+    /// Whether the head of a class's shared lane depends on some endpoints only, and not on its pool gate.
+    pub(super) fn list_if_constrained(&mut self, class: ClassId) {
+        if self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK)
+            && !std::mem::replace(&mut self.classes[class.index()].listed, true)
+        {
+            self.constrained.push(class);
+        }
+    }
+
+    /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
+    pub(super) fn candidates(&self, class: ClassId) -> [Option<u32>; 2] {
+        let state = &self.classes[class.index()];
+        let exact = self.best_exact(state, true);
+        match self.shared_head(class) {
+            None => [exact, exact],
+            Some((slot, masks::NO_MASK)) => [self.better(Some(slot), exact), exact],
+            Some((slot, mask)) => {
+                let shared = self.pool.shared_open(state.gate, mask).then_some(slot);
+                [self.better(shared, exact); 2]
+            }
+        }
+    }
+
+    /// The best head of a class, dispatchable or not.
+    pub(super) fn best_head(&self, class: ClassId) -> Option<u32> {
+        let state = &self.classes[class.index()];
+        let exact = self.better(self.best_exact(state, false), self.best_exact(state, true));
+        self.better(self.lanes[state.shared].head(&self.slab), exact)
+    }
+
+    pub(super) fn best_exact(&self, class: &Class, open: bool) -> Option<u32> {
+        let lane = class.exact[usize::from(open)].peek()?.item();
+        self.lanes[lane].head(&self.slab)
+    }
+
+    pub(super) fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
+        match (a, b) {
+            (Some(a), Some(b)) if self.slab.hot(b).key < self.slab.hot(a).key => Some(b),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Tells the ring what the candidates of a class cost now.
+    pub(super) fn refresh_candidate(&mut self, class: ClassId) {
+        let cost = self.candidates(class).map(|slot| slot.map(|s| self.slab.hot(s).cost));
+        self.ring.set_candidate(class, cost);
+        self.list_if_constrained(class);
+    }
+}

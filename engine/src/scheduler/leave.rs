@@ -1,0 +1,71 @@
+//! Leaving without being dispatched: cancelled, or expired.
+
+use super::{Picked, Scheduler};
+use crate::error::WaitCause;
+use crate::policy::ClassId;
+use crate::request::Snapshot;
+use crate::time::Timestamp;
+
+use super::slab::RequestKey;
+
+/// A request whose time was over.
+#[derive(Clone, Debug)]
+pub struct Expired<T> {
+    /// The request.
+    pub request: Picked<T>,
+    /// What it was waiting for when its time was over.
+    pub cause: WaitCause,
+}
+
+impl<T> Scheduler<T> {
+    /// Takes out a request that waits no longer because its caller left, O(log n). Its usage is given back and its
+    /// class is charged nothing, but may not keep the credit that the request had gathered for those behind it.
+    /// `None` if it waits no more.
+    pub fn cancel(&mut self, key: RequestKey) -> Option<Picked<T>> {
+        if !self.slab.contains(key) {
+            return None;
+        }
+        Some(self.leave(key.slot))
+    }
+
+    /// Takes out one request that is still waiting at its deadline, or has waited as long as its class allows,
+    /// O(log n); the earliest first. As with a cancelled one, its class is charged nothing and keeps no credit of it.
+    /// `None` if nothing has expired by `now`.
+    pub fn expire(&mut self, now: Timestamp) -> Option<Expired<T>> {
+        let (at, slot) = self.expiries.next()?;
+        if at > now {
+            return None;
+        }
+        let class = ClassId(self.lanes[self.slab.hot(slot).lane].class);
+        let cause = self.wait_cause(class, &self.slab.cold(slot).snapshot);
+        Some(Expired { request: self.leave(slot), cause })
+    }
+
+    /// When the next waiting request expires.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.expiries.next().map(|(at, _)| at)
+    }
+
+    fn leave(&mut self, slot: u32) -> Picked<T> {
+        let picked = self.take(slot);
+        let best = self.best_head(picked.class).map(|slot| self.slab.hot(slot).cost);
+        self.ring.cut(picked.class, best);
+        picked
+    }
+
+    fn wait_cause(&self, class: ClassId, snapshot: &Snapshot) -> WaitCause {
+        let mask = self.pool.find_mask(snapshot);
+        let state = &self.classes[class.index()];
+        let (open, blocked) = match snapshot.pin() {
+            Some(pin) => (self.pool.exact_open(state.view, pin, mask), WaitCause::PinBusy { pin }),
+            None => (self.pool.shared_open(state.gate, mask), WaitCause::PoolBusy),
+        };
+        if self.pool.workers().workers().is_empty() {
+            WaitCause::NoWorker
+        } else if open {
+            WaitCause::Others
+        } else {
+            blocked
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A new policy for a running scheduler.
+
+use super::Scheduler;
+use rustc_hash::FxHashMap;
+
+use super::class::Class;
+use super::key::{Order, OrderKey};
+use super::ring::{Member, most_credit};
+use crate::policy::{ClassId, ClassSpec, Profile};
+use crate::sync::DataArc;
+
+impl<T> Scheduler<T> {
+    /// Takes over a new policy, and returns the number of each of its classes, in the order of `profile`.
+    ///
+    /// Classes are matched by name. What waits stays where it is, with its snapshot and its usage. Credit is kept, but
+    /// cut to the larger of the new quantum and the cost of the best head. A changed order sorts what waits anew. A
+    /// class that is gone keeps its old settings and its place in the ring until it has drained; enqueueing to it is the
+    /// caller's mistake. Waiting times are bounded as at the time of enqueueing.
+    pub fn reload(&mut self, profile: &Profile) -> Vec<ClassId> {
+        let mut names = Names::default();
+        for (id, class) in (0..).zip(&mut self.classes) {
+            class.active = false;
+            match self.ring.has(ClassId(id)) {
+                true => drop(names.known.insert(class.name.clone(), id)),
+                false => names.vacant.push(id),
+            }
+        }
+        let ids: Vec<_> = profile.classes().iter().map(|spec| self.adopt(spec, &mut names)).collect();
+        let order = self.ring_with_gone(&ids);
+
+        let rules: Vec<_> = order.iter().map(|id| self.classes[id.index()].busy).collect();
+        for (id, (view, gate)) in order.iter().zip(self.pool.set_rules(rules.iter())) {
+            let class = &mut self.classes[id.index()];
+            (class.view, class.gate) = (view, gate);
+        }
+        let mut quantum: Vec<_> =
+            (0..self.classes.len() as u32).map(|id| self.ring.quantum(ClassId(id))).collect();
+        for (id, spec) in ids.iter().zip(profile.classes()) {
+            quantum[id.index()] = spec.quantum;
+        }
+        let member = |&class: &ClassId| {
+            let quantum = quantum[class.index()];
+            let best = self.best_head(class).map(|slot| self.slab.hot(slot).cost);
+            let gate = self.classes[class.index()].gate;
+            Member { class, quantum, gate, most: most_credit(quantum, best) }
+        };
+        let members: Vec<_> = order.iter().map(member).collect();
+        self.ring = self.ring.rebuilt(&members, self.pool.gates().count());
+        self.constrained.clear();
+        self.classes.iter_mut().for_each(|class| class.listed = false);
+        self.workers_changed();
+        ids
+    }
+
+    /// The class of this name with the settings of `spec`; a new one if there is none.
+    fn adopt(&mut self, spec: &ClassSpec, names: &mut Names) -> ClassId {
+        if let Some(&id) = names.known.get(spec.name.as_str()) {
+            let class = &mut self.classes[id as usize];
+            let reordered = class.order != Order::of(spec);
+            class.reconfigure(spec);
+            if reordered {
+                self.sort_anew(id);
+            }
+            return ClassId(id);
+        }
+        let id = match names.vacant.pop() {
+            Some(id) => {
+                let shared = self.classes[id as usize].shared;
+                self.classes[id as usize] = Class::new(spec, shared);
+                id
+            }
+            None => {
+                let id = self.classes.len() as u32;
+                let shared = self.lanes.add_shared(id);
+                self.classes.push(Class::new(spec, shared));
+                id
+            }
+        };
+        ClassId(id)
+    }
+
+    /// Sorts the lanes of a class by its order, which has changed.
+    fn sort_anew(&mut self, class: u32) {
+        let order = self.classes[class as usize].order;
+        for lane in self.lanes.of_class(class) {
+            let mut slots = self.lanes[lane].take_all(&self.slab);
+            for &slot in &slots {
+                let sequence = self.slab.hot(slot).key.sequence();
+                let key = OrderKey::new(&self.slab.cold(slot).snapshot, order, sequence, slot);
+                self.slab.hot_mut(slot).key = key;
+            }
+            slots.sort_unstable_by_key(|&slot| self.slab.hot(slot).key);
+            for slot in slots {
+                self.lanes[lane].push(slot, &mut self.slab);
+            }
+        }
+    }
+
+    /// The classes of the new policy in its order, and between them those that are gone and not yet drained: each
+    /// behind the class that it was behind.
+    fn ring_with_gone(&self, ids: &[ClassId]) -> Vec<ClassId> {
+        // Gone classes by the class that they follow, `None` for those in front of all others.
+        let mut followers: FxHashMap<Option<ClassId>, Vec<ClassId>> = FxHashMap::default();
+        let mut behind = None;
+        for &class in self.ring.classes() {
+            let state = &self.classes[class.index()];
+            if state.active {
+                behind = Some(class);
+            } else if state.has_waiting() {
+                followers.entry(behind).or_default().push(class);
+            }
+        }
+        let front = followers.remove(&None).unwrap_or_default();
+        let rest = ids
+            .iter()
+            .flat_map(|&id| std::iter::once(id).chain(followers.remove(&Some(id)).unwrap_or_default()));
+        front.into_iter().chain(rest).collect()
+    }
+}
+
+/// The classes of before: by name, and numbers that nobody has.
+#[derive(Default)]
+struct Names {
+    known: FxHashMap<DataArc<str>, u32>,
+    vacant: Vec<u32>,
+}
