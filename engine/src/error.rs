@@ -79,6 +79,75 @@ pub enum Reason {
     },
 }
 
+/// Whether asking again can help, without anything else changing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Retry {
+    /// The same request will be rejected again.
+    Never,
+    /// Load may have gone by then: wait a little, here or at another router.
+    Later,
+    /// Not here, but another router may take it.
+    Elsewhere,
+}
+
+impl Reason {
+    /// A name for machines that stays the same over versions.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "invalid_request",
+            Self::NoEndpoint { .. } => "no_endpoint",
+            Self::AllOverloaded { .. } => "all_workers_overloaded",
+            Self::PinOverloaded { .. } => "pinned_worker_overloaded",
+            Self::PinNotAllowed { .. } => "pinned_worker_not_allowed",
+            Self::PinUnavailable { .. } => "pinned_worker_unavailable",
+            Self::PinRankOutOfRange { .. } => "pinned_rank_out_of_range",
+            Self::TaintsUnsatisfiable { .. } => "taints_unsatisfiable",
+            Self::QueueLimit(limit) => match limit.kind {
+                LimitKind::Requests => "queue_limit_requests",
+                LimitKind::RawIslTokens => "queue_limit_raw_isl_tokens",
+                LimitKind::CachedTokens => "queue_limit_cached_tokens",
+            },
+            Self::IngressFull { .. } => "ingress_full",
+            Self::DeadlineExceeded { .. } => "deadline_exceeded",
+            Self::SelectorFailed { .. } => "selector_failed",
+            Self::Closed { .. } => "closed",
+        }
+    }
+
+    /// Whether asking again can help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Invalid(_) | Self::PinNotAllowed { .. } | Self::PinRankOutOfRange { .. } => Retry::Never,
+            Self::NoEndpoint { .. }
+            | Self::AllOverloaded { .. }
+            | Self::PinOverloaded { .. }
+            | Self::PinUnavailable { .. }
+            | Self::TaintsUnsatisfiable { .. }
+            | Self::QueueLimit(_)
+            | Self::IngressFull { .. }
+            | Self::DeadlineExceeded { .. } => Retry::Later,
+            Self::SelectorFailed { .. } | Self::Closed { .. } => Retry::Elsewhere,
+        }
+    }
+
+    /// The HTTP status that an LLM router's client would expect.
+    pub fn http_status(&self) -> u16 {
+        match self {
+            Self::Invalid(_) | Self::PinNotAllowed { .. } | Self::PinRankOutOfRange { .. } => 400,
+            Self::QueueLimit(_) | Self::IngressFull { .. } => 529,
+            Self::DeadlineExceeded { .. } => 504,
+            Self::SelectorFailed { .. } => 500,
+            Self::NoEndpoint { .. }
+            | Self::AllOverloaded { .. }
+            | Self::PinOverloaded { .. }
+            | Self::PinUnavailable { .. }
+            | Self::TaintsUnsatisfiable { .. }
+            | Self::Closed { .. } => 503,
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -10,8 +10,11 @@ pub mod sync;
 mod time;
 mod worker;
 
-pub use engine::{Admission, CorePinning, Engine, EngineBuilder, Idle, Permit, StaleSnapshot, StartError};
-pub use error::{LimitKind, LimitReached, Reason, Rejected, WaitCause};
+pub use engine::{
+    Admission, ArbiterStatus, ClassChoice, ClassGuard, ClassStatus, ClassTable, CorePinning, EndpointStatus,
+    Engine, EngineBuilder, EngineSnapshot, Idle, Permit, Refused as RefusedCounts, StaleSnapshot, StartError,
+};
+pub use error::{LimitKind, LimitReached, Reason, Rejected, Retry, WaitCause};
 pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
 pub use scheduler::{
     Booked, Booking, Candidate, Candidates, Dispatch, EndpointIndex, Expired, LeastLoaded, MAX_BOOKED_TOKENS,

@@ -30,6 +30,8 @@ pub struct Request {
     pub cached_on: Option<DataArc<[CachedOn]>>,
     /// Policy class or family that the caller asks for.
     pub class: Option<DataArc<str>>,
+    /// Who asks: for the class guard, and nothing else.
+    pub tenant: Option<DataArc<str>>,
     /// Strict tier inside the class, higher first.
     pub strict_priority: u32,
     /// Head start \[s\]: counts as an earlier arrival (FCFS) or as a weight (WSPT). Finite; below 0 counts as 0.

@@ -5,9 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::guard::ClassChoice;
 use super::permit::Permit;
+use super::shared::Shared;
 use crate::error::{Reason, Rejected};
 use crate::request::{Request, Snapshot};
+use crate::scheduler::RequestKey;
+use crate::sync::Arc;
 use crate::sync::ingress::Queued;
 use crate::sync::ticket::{Answerer, Asker, Ticket, ticket};
 
@@ -15,36 +19,69 @@ use crate::sync::ticket::{Answerer, Asker, Ticket, ticket};
 #[derive(Debug)]
 pub(super) struct Submission {
     request: Request,
+    /// What the class guard made of the class that the request names.
+    choice: ClassChoice,
     /// Taken by the arbiter.
     snapshot: Option<Snapshot>,
 }
 
-type Answer = Result<Permit, Reason>;
+/// The class or family that counts for a request.
+pub(super) fn asked<'a>(request: &'a Request, choice: &'a ClassChoice) -> Option<&'a str> {
+    match choice {
+        ClassChoice::AsAsked => request.class.as_deref(),
+        ClassChoice::Instead(class) => Some(class),
+        ClassChoice::Default => None,
+    }
+}
+
+/// The answer of the arbiter.
+pub(super) type Answer = Result<Permit, Reason>;
 
 /// An item of the ingress queues.
 pub(super) type Item = Ticket<Submission, Answer>;
 
+/// One clone of an engine: what its admissions hold on to, so that threads with clones of their own share no counter
+/// of owners.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) shared: Arc<Shared>,
+}
+
 /// A request on its way to a permit: a future for any runtime, or [`wait`](Self::wait) for it on a thread.
 ///
-/// Dropping it gives the request up; a permit that came at the same time is released.
+/// Dropping it cancels the request, wherever it is; a permit that came at the same time is released.
 #[derive(Debug)]
-#[must_use = "dropping an admission gives the request up"]
-pub struct Admission(Asker<Submission, Answer>);
+#[must_use = "dropping an admission cancels the request"]
+pub struct Admission {
+    /// Until it is answered or cancelled.
+    asker: Option<Asker<Submission, Answer>>,
+    engine: Arc<Handle>,
+}
 
 impl Admission {
     /// Both sides of a request.
-    pub(super) fn new(request: Request, snapshot: Snapshot) -> (Self, Queued<Item>) {
-        let (asker, queued) = ticket(Submission { request, snapshot: Some(snapshot) });
-        (Self(asker), queued)
+    pub(super) fn new(
+        request: Request,
+        choice: ClassChoice,
+        snapshot: Snapshot,
+        engine: Arc<Handle>,
+    ) -> (Self, Queued<Item>) {
+        let (asker, queued) = ticket(Submission { request, choice, snapshot: Some(snapshot) });
+        (Self { asker: Some(asker), engine }, queued)
     }
 
     /// Blocks the calling thread until the request is dispatched or rejected.
     ///
     /// # Errors
     /// Why the request was not dispatched, and the request.
-    pub fn wait(self) -> Result<Permit, Rejected> {
-        outcome(self.0.wait())
+    pub fn wait(mut self) -> Result<Permit, Rejected> {
+        let asker = self.asker.take().expect("a future that was ready is used up");
+        outcome(asker.wait())
     }
+
+    /// Gives the request up, like dropping it: its place in the queue, and what it counts against the limits of its
+    /// class, is free as soon as the arbiter has heard of it.
+    pub fn cancel(self) {}
 }
 
 impl Future for Admission {
@@ -53,7 +90,25 @@ impl Future for Admission {
     /// # Panics
     /// If polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx).map(outcome)
+        let asker = self.asker.as_mut().expect("not polled after it was ready");
+        let ready = asker.poll(cx).map(outcome);
+        if ready.is_ready() {
+            self.asker = None;
+        }
+        ready
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let abandoned = self.asker.take().and_then(Asker::abandon);
+        if let Some(abandoned) = abandoned {
+            let shared = &self.engine.shared;
+            // A closed queue belongs to an arbiter that has ended and answered everything.
+            if shared.abandoned.push(abandoned.into_queued()).is_ok() {
+                shared.notifier.notify();
+            }
+        }
     }
 }
 
@@ -76,21 +131,38 @@ impl Pending {
         self.0.as_mut()?.question_mut().snapshot.take()
     }
 
+    /// What was frozen at arrival, if it was not taken.
+    pub(super) fn peek_snapshot(&self) -> Option<&Snapshot> {
+        self.0.as_ref()?.question().snapshot.as_ref()
+    }
+
+    /// The policy class or family that counts for the request.
+    pub(super) fn class(&self) -> Option<&str> {
+        let submission = self.0.as_ref()?.question();
+        asked(&submission.request, &submission.choice)
+    }
+
     /// Whether nobody wants the answer any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.0.as_ref().is_none_or(Answerer::is_abandoned)
     }
 
-    /// Gives the answer. A permit that nobody takes is released here.
-    pub(super) fn answer(mut self, answer: Answer) {
-        self.give(answer);
+    /// Notes where the request waits.
+    pub(super) fn waits_as(&self, key: RequestKey) {
+        if let Some(answerer) = &self.0 {
+            answerer.note(key.to_bits());
+        }
     }
 
-    fn give(&mut self, answer: Answer) {
-        if let Some(answerer) = self.0.take() {
-            // Waking runs the caller's code, and a panic in it is the caller's: the answer itself is delivered.
-            drop(catch_unwind(AssertUnwindSafe(|| drop(answerer.answer(answer)))));
-        }
+    /// Gives the answer; returns whether anybody took it. A permit that nobody takes is released here.
+    pub(super) fn answer(mut self, answer: Answer) -> bool {
+        self.give(answer)
+    }
+
+    fn give(&mut self, answer: Answer) -> bool {
+        let Some(answerer) = self.0.take() else { return false };
+        // Waking runs the caller's code, and a panic in it is the caller's: the answer itself is delivered then.
+        catch_unwind(AssertUnwindSafe(|| answerer.answer(answer).is_ok())).unwrap_or(true)
     }
 }
 
@@ -101,7 +173,12 @@ impl Drop for Pending {
     }
 }
 
-/// Rejects a request that never got into its queue.
+/// Where an abandoned request waits.
+pub(super) fn waiting_place(item: &Item) -> Option<RequestKey> {
+    item.noted().map(RequestKey::from_bits)
+}
+
+/// Takes a request that never got into its queue apart again.
 pub(super) fn reject(admission: Admission, queued: Queued<Item>, reason: Reason) -> Rejected {
     Pending::new(queued).answer(Err(reason));
     match admission.wait() {

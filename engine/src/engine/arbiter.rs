@@ -8,18 +8,23 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
-use super::admission::{Item, Pending};
+use super::Idle;
+use super::admission::{Item, Pending, waiting_place};
+use super::counts::{Counts, Turns};
 use super::endpoints::Endpoints;
+use super::marks::Marks;
 use super::permit::Permit;
-use super::{Idle, Shared};
+use super::shared::{Phase, Route, Shared};
 use crate::error::Reason;
-use crate::policy::ClassId;
-use crate::scheduler::{Dispatch, Scheduler};
-use crate::sync::ingress::{Consumer, Queued};
+use crate::policy::{ClassId, Profile};
+use crate::scheduler::{Dispatch, Expired, Refused, Scheduler};
+use crate::sync::ingress::{ABANDONED, Consumer, Queued};
 use crate::sync::sleep::Sleeper;
 use crate::sync::snapshot::Reader;
-use crate::sync::{Arc, DataArc, Ordering, spin_loop, spins};
+use crate::sync::{Arc, DataArc, spin_loop, spins};
+use crate::time::Timestamp;
 use crate::worker::WorkerSnapshot;
 
 /// Requests taken from one class, and dispatches made, per turn. Guessed: some 50 µs of work.
@@ -32,79 +37,116 @@ const FRUITLESS_TURNS: u32 = 64;
 /// The state of the arbiter thread.
 #[derive(Debug)]
 pub(super) struct Arbiter {
-    shared: Arc<Shared>,
-    scheduler: Scheduler<Pending>,
-    endpoints: Endpoints,
-    workers: Reader<WorkerSnapshot>,
-    queues: Vec<Queue>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) desk: Desk,
+    /// The arbiter's side of each class, by number; `None` for numbers of nobody.
+    pub(super) classes: Vec<Option<Queue>>,
+    pub(super) marks: Marks<ClassId>,
     /// Classes whose ingress queue may hold something, in the order of their news.
-    fresh: VecDeque<ClassId>,
+    pub(super) fresh: VecDeque<ClassId>,
+    pub(super) ingress_capacity: usize,
+    pub(super) turns: Turns,
+    workers: Reader<WorkerSnapshot>,
+    profile: Reader<Profile>,
+    abandoned: Consumer<Item, ABANDONED>,
     sleeper: Sleeper,
     idle: Idle,
+    /// The ingress is closed and what waits is being finished.
+    draining: bool,
 }
 
-/// The consuming end of a class's ingress.
+/// The consuming end of a class's ingress, and the way to the other one.
 #[derive(Debug)]
 pub(super) struct Queue {
-    consumer: Consumer<Item>,
+    pub(super) consumer: Consumer<Item>,
+    pub(super) route: Route,
     /// The class is in [`Arbiter::fresh`].
-    listed: bool,
+    pub(super) listed: bool,
 }
 
-impl Queue {
-    pub(super) fn new(consumer: Consumer<Item>) -> Self {
-        Self { consumer, listed: false }
-    }
+/// Where requests are answered: the scheduler, the endpoints' loads, and what is counted.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) scheduler: Scheduler<Pending>,
+    pub(super) endpoints: Endpoints,
+    /// By class number.
+    pub(super) counts: Vec<Counts>,
+    pub(super) decisions: u64,
+    shared: Arc<Shared>,
 }
 
 impl Arbiter {
+    #[expect(clippy::too_many_arguments, reason = "the builder gives each part once")]
     pub(super) fn new(
         shared: Arc<Shared>,
         scheduler: Scheduler<Pending>,
         queues: Vec<Queue>,
+        marks: Marks<ClassId>,
+        abandoned: Consumer<Item, ABANDONED>,
         sleeper: Sleeper,
         idle: Idle,
+        ingress_capacity: usize,
     ) -> Self {
-        let workers = shared.workers.reader();
-        let mut arbiter = Self {
-            endpoints: Endpoints::new(shared.releases.clone()),
+        let desk = Desk {
             scheduler,
-            workers,
+            endpoints: Endpoints::new(shared.releases.clone()),
+            counts: vec![Counts::default(); queues.len()],
+            decisions: 0,
+            shared: shared.clone(),
+        };
+        let mut arbiter = Self {
+            desk,
             fresh: VecDeque::with_capacity(queues.len()),
-            queues,
+            classes: queues.into_iter().map(Some).collect(),
+            marks,
+            ingress_capacity,
+            turns: Turns::new(),
+            workers: shared.workers.reader(),
+            profile: shared.profile.reader(),
+            abandoned,
             sleeper,
             idle,
+            draining: false,
             shared,
         };
         arbiter.set_workers(arbiter.shared.workers.load());
         arbiter
     }
 
-    /// Runs until the engine is closed, then answers everything that still waits.
+    /// Runs until the engine is closed or has drained, then answers everything that still waits.
     pub(super) fn run(mut self) {
-        // Nothing of the arbiter is used again after a panic but its requests.
-        let died = catch_unwind(AssertUnwindSafe(|| self.turns())).err();
-        let cause: Option<DataArc<str>> = died.map(|_| DataArc::from("the arbiter panicked"));
+        // After a panic nothing of the arbiter is used again but its requests and its numbers.
+        let died = catch_unwind(AssertUnwindSafe(|| self.turns())).is_err();
+        let cause: Option<DataArc<str>> = died.then(|| "the arbiter panicked".into());
         if let Some(cause) = &cause {
-            *self.shared.cause.lock() = Some(cause.clone());
+            self.shared.fail(cause.clone());
         }
-        // Relaxed: a hint to callers; the queues themselves say for certain that they are closed.
-        self.shared.closed.store(true, Ordering::Relaxed);
+        self.shared.enter(Phase::Closed);
         let closed = || Err(Reason::Closed { cause: cause.clone() });
-        for queue in &mut self.queues {
-            queue.consumer.close(|item| Pending::new(item).answer(closed()));
+        for (queue, counts) in self.classes.iter_mut().zip(&mut self.desk.counts) {
+            let Some(queue) = queue else { continue };
+            queue.consumer.close(|item| {
+                counts.taken_in += 1;
+                end(Pending::new(item), closed(), &mut counts.closed, &mut counts.cancelled);
+            });
         }
-        for pending in self.scheduler.into_payloads() {
-            pending.answer(closed());
+        for (class, pending) in self.desk.scheduler.take_all() {
+            let counts = &mut self.desk.counts[class.index()];
+            end(pending, closed(), &mut counts.closed, &mut counts.cancelled);
         }
+        self.abandoned.close(drop);
+        self.shared.wanted.finish(self.picture());
     }
 
     fn turns(&mut self) {
         let mut fruitless = 0;
-        // Relaxed: nothing is published with the flag; before it sleeps, the arbiter looks again behind a fence.
-        while !self.shared.closed.load(Ordering::Relaxed) {
-            if self.turn() {
+        while !self.is_over() {
+            let started = self.shared.clock.now();
+            if self.turn(started) {
                 fruitless = 0;
+                self.turns.turns += 1;
+                let took = self.shared.clock.now().saturating_since(started);
+                self.turns.longest = self.turns.longest.max(took);
             } else if self.idle == Idle::Spin || fruitless < spins(FRUITLESS_TURNS) {
                 fruitless += 1;
                 spin_loop();
@@ -115,43 +157,79 @@ impl Arbiter {
         }
     }
 
+    fn is_over(&self) -> bool {
+        match self.shared.phase() {
+            Phase::Open => false,
+            Phase::Draining => {
+                self.draining
+                    && (self.desk.scheduler.waiting() == 0
+                        || self.shared.drained_by() <= self.shared.clock.now())
+            }
+            Phase::Closed => true,
+        }
+    }
+
     fn sleep(&mut self) {
-        let Self { sleeper, shared, endpoints, workers, .. } = self;
-        sleeper.sleep(None, || {
-            shared.fresh.any()
-                || endpoints.has_releases()
-                || workers.has_newer()
-                || shared.closed.load(Ordering::Relaxed)
+        let until = [self.desk.scheduler.next_expiry(), self.draining.then(|| self.shared.drained_by())];
+        let limit = until.into_iter().flatten().min().map(|until| {
+            // A park may end a little early by the clock; what is due then is due in the next turn.
+            until.saturating_since(self.shared.clock.now()).max(Duration::from_nanos(1))
         });
+        let Self { sleeper, shared, desk, marks, workers, profile, abandoned, draining, turns, .. } = self;
+        let slept = sleeper.sleep(limit, || {
+            marks.any()
+                || desk.endpoints.has_releases()
+                || !abandoned.is_empty()
+                || workers.has_newer()
+                || profile.has_newer()
+                || shared.wanted.any()
+                || shared.phase() > if *draining { Phase::Draining } else { Phase::Open }
+        });
+        turns.sleeps += u64::from(slept);
     }
 
     /// One turn; returns whether there was anything to do.
-    fn turn(&mut self) -> bool {
+    fn turn(&mut self, now: Timestamp) -> bool {
         let mut busy = false;
         if let Some(snapshot) = self.workers.newer() {
             self.set_workers(snapshot);
             busy = true;
         }
-        busy |= self.endpoints.take_releases(&mut self.scheduler);
+        if let Some(profile) = self.profile.newer() {
+            self.reload(profile);
+            busy = true;
+        }
+        if !self.draining && self.shared.phase() == Phase::Draining {
+            self.close_ingress();
+            busy = true;
+        }
+        busy |= self.desk.endpoints.take_releases(&mut self.desk.scheduler);
         busy |= self.take_in();
+        busy |= self.forget_abandoned();
+        busy |= self.desk.expire(now);
         busy |= self.dispatch();
+        if self.shared.wanted.any() {
+            self.shared.wanted.answer(&self.picture());
+        }
         busy
     }
 
     fn set_workers(&mut self, snapshot: DataArc<WorkerSnapshot>) {
-        self.endpoints.set_workers(snapshot, &mut self.scheduler);
-        let loads = self.scheduler.endpoints().map(|(_, endpoint)| endpoint);
-        let loads = loads.zip(self.endpoints.loads().iter().cloned()).collect();
-        let replaced = self.shared.loads.replace_if(DataArc::new(loads), |_| true);
-        debug_assert!(replaced.is_ok(), "every value is accepted");
+        let Desk { scheduler, endpoints, .. } = &mut self.desk;
+        endpoints.set_workers(snapshot, scheduler);
+        let loads = scheduler.endpoints().map(|(_, endpoint)| endpoint);
+        let loads = loads.zip(endpoints.loads().iter().cloned()).collect();
+        self.shared.loads.replace(DataArc::new(loads));
     }
 
     /// Moves a bounded number of requests from the ingress queues into their lanes.
     fn take_in(&mut self) -> bool {
-        let Self { shared, scheduler, endpoints, queues, fresh, .. } = self;
-        shared.fresh.sweep(|class| {
-            if !std::mem::replace(&mut queues[class].listed, true) {
-                fresh.push_back(ClassId(class as u32));
+        let Self { desk, classes, fresh, marks, .. } = self;
+        marks.sweep(|_, class| {
+            if let Some(queue) = &mut classes[class.index()]
+                && !std::mem::replace(&mut queue.listed, true)
+            {
+                fresh.push_back(class);
             }
         });
         let mut budget = INTAKE;
@@ -160,63 +238,152 @@ impl Arbiter {
                 break;
             }
             let Some(class) = fresh.pop_front() else { break };
-            let queue = &mut queues[class.index()];
+            let Some(queue) = &mut classes[class.index()] else { continue };
             let most = BATCH.min(budget);
-            let taken = queue.consumer.drain(most, |item| submit(shared, scheduler, endpoints, class, item));
+            let taken = queue.consumer.drain(most, |item| desk.take_in(class, item));
             budget -= taken;
-            if taken == most {
+            queue.listed = taken == most;
+            if queue.listed {
                 fresh.push_back(class);
-            } else {
-                queue.listed = false;
             }
+        }
+        if budget < INTAKE {
+            self.turns.intake.saturating_record((INTAKE - budget) as u64);
         }
         budget < INTAKE
     }
 
+    /// Takes requests whose callers have left out of their lanes.
+    fn forget_abandoned(&mut self) -> bool {
+        let Self { desk, abandoned, .. } = self;
+        abandoned.drain(INTAKE, |item| desk.forget(&item)) > 0
+    }
+
     /// Dispatches a bounded number of requests.
     fn dispatch(&mut self) -> bool {
-        let Self { shared, scheduler, endpoints, .. } = self;
-        for done in 0..BATCH {
-            let Some(dispatch) = scheduler.dispatch() else { return done > 0 };
-            answer(shared, endpoints, dispatch);
+        let mut done = 0;
+        while done < BATCH {
+            let Some(dispatch) = self.desk.scheduler.dispatch() else { break };
+            self.desk.answer(dispatch);
+            done += 1;
         }
-        true
+        if done > 0 {
+            self.turns.dispatches.saturating_record(done as u64);
+        }
+        done > 0
+    }
+
+    /// Closes the ingress queues; what is in them still goes into the lanes.
+    fn close_ingress(&mut self) {
+        self.draining = true;
+        for (class, queue) in (0..).map(ClassId).zip(&mut self.classes) {
+            if let Some(queue) = queue {
+                queue.consumer.close(|item| self.desk.take_in(class, item));
+            }
+        }
     }
 }
 
-/// Puts one request into its lane, or refuses it.
-fn submit(
-    shared: &Shared,
-    scheduler: &mut Scheduler<Pending>,
-    endpoints: &Endpoints,
-    class: ClassId,
-    item: Queued<Item>,
-) {
-    let mut pending = Pending::new(item);
-    if pending.is_abandoned() {
-        return;
+impl Desk {
+    /// Puts one request into its lane, or refuses it.
+    pub(super) fn take_in(&mut self, class: ClassId, item: Queued<Item>) {
+        self.take_in_pending(class, Pending::new(item));
     }
-    let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
-    let refused = scheduler.submit(class, snapshot, pending, &mut |_, d| answer(shared, endpoints, d)).err();
-    if let Some(refused) = refused {
-        refused.payload.answer(Err(Reason::QueueLimit(refused.limit)));
+
+    /// The same for a request that was looked at before.
+    pub(super) fn take_in_pending(&mut self, class: ClassId, mut pending: Pending) {
+        let counts = &mut self.counts[class.index()];
+        counts.taken_in += 1;
+        if pending.is_abandoned() {
+            counts.cancelled += 1;
+            return;
+        }
+        let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
+        let Self { scheduler, endpoints, counts, decisions, shared } = self;
+        let submitted = scheduler.submit(class, snapshot, pending, &mut |_, dispatch| {
+            answer(shared, endpoints, counts, decisions, dispatch);
+        });
+        match submitted {
+            Ok(key) => {
+                // It may have gone already, or failed selection: then nobody waits under its key.
+                if let Some(pending) = scheduler.get(key) {
+                    pending.waits_as(key);
+                }
+            }
+            Err(Refused { limit, payload, .. }) => {
+                let counts = &mut counts[class.index()];
+                let kind = limit.kind;
+                if payload.answer(Err(Reason::QueueLimit(limit))) {
+                    counts.refused(kind);
+                } else {
+                    counts.cancelled += 1;
+                }
+            }
+        }
+    }
+
+    /// Forgets a request whose caller has left, if it still waits.
+    fn forget(&mut self, item: &Item) {
+        if let Some(request) = waiting_place(item).and_then(|key| self.scheduler.cancel(key)) {
+            self.counts[request.class.index()].cancelled += 1;
+        }
+    }
+
+    /// Ends the requests whose time is over; returns whether there were any.
+    fn expire(&mut self, now: Timestamp) -> bool {
+        let mut any = false;
+        while let Some(Expired { request, cause }) = self.scheduler.expire(now) {
+            any = true;
+            let waited = now.saturating_since(request.snapshot.arrival());
+            let counts = &mut self.counts[request.class.index()];
+            let reason = Reason::DeadlineExceeded { waited, cause };
+            end(request.payload, Err(reason), &mut counts.expired, &mut counts.cancelled);
+        }
+        any
+    }
+
+    fn answer(&mut self, dispatch: Dispatch<Pending>) {
+        let Self { shared, endpoints, counts, decisions, .. } = self;
+        answer(shared, endpoints, counts, decisions, dispatch);
     }
 }
 
 /// Books a dispatched request and answers its caller.
-fn answer(shared: &Shared, endpoints: &Endpoints, dispatch: Dispatch<Pending>) {
-    let request = dispatch.request;
-    let answer = dispatch.outcome.map(|booking| {
-        let load = endpoints.load(booking.index()).clone();
-        load.book(booking.tokens());
-        Permit {
-            load,
-            tokens: booking.tokens(),
-            endpoint: booking.endpoint(),
-            class: request.class,
-            waited: shared.clock.now().saturating_since(request.snapshot.arrival()),
-            cost: request.snapshot.cost(),
+fn answer(
+    shared: &Shared,
+    endpoints: &Endpoints,
+    counts: &mut [Counts],
+    decisions: &mut u64,
+    Dispatch { request, outcome }: Dispatch<Pending>,
+) {
+    *decisions += 1;
+    let counts = &mut counts[request.class.index()];
+    let booking = match outcome {
+        Ok(booking) => booking,
+        Err(reason) => {
+            return end(request.payload, Err(reason), &mut counts.failed, &mut counts.cancelled);
         }
-    });
-    request.payload.answer(answer);
+    };
+    let load = endpoints.load(booking.index()).clone();
+    load.book(booking.tokens());
+    let waited = shared.clock.now().saturating_since(request.snapshot.arrival());
+    let cost = request.snapshot.cost();
+    let permit = Permit {
+        load,
+        tokens: booking.tokens(),
+        endpoint: booking.endpoint(),
+        class: request.class,
+        waited,
+        cost,
+    };
+    if request.payload.answer(Ok(permit)) {
+        counts.dispatched(cost, waited);
+    } else {
+        counts.cancelled += 1;
+    }
+}
+
+/// Answers a request and counts it by whether anybody took the answer.
+fn end(pending: Pending, answer: Result<Permit, Reason>, taken: &mut u64, cancelled: &mut u64) {
+    *(if pending.answer(answer) { taken } else { cancelled }) += 1;
 }

@@ -4,10 +4,13 @@ use std::fmt;
 
 use super::arbiter::{Arbiter, Queue};
 use super::cores::{self, CorePinning};
-use super::{Engine, Idle, Shared};
-use crate::policy::Profile;
+use super::guard::{ClassGuard, Guard};
+use super::marks::Marks;
+use super::shared::{Routes, Shared};
+use super::{Engine, Idle};
+use crate::policy::{ClassId, Profile};
 use crate::scheduler::{LeastLoaded, Scheduler, Selector};
-use crate::sync::ingress::queue;
+use crate::sync::ingress::abandoned_queue;
 use crate::sync::sleep::sleep;
 use crate::sync::ticket::{Answerer, ticket};
 use crate::sync::{Arc, DataArc, spawn};
@@ -26,6 +29,7 @@ pub struct EngineBuilder {
     idle: Idle,
     pinning: CorePinning,
     selector: Box<dyn Selector>,
+    guard: Option<Guard>,
 }
 
 impl EngineBuilder {
@@ -37,6 +41,7 @@ impl EngineBuilder {
             idle: Idle::default(),
             pinning: CorePinning::default(),
             selector: Box::new(LeastLoaded),
+            guard: None,
         }
     }
 
@@ -71,6 +76,12 @@ impl EngineBuilder {
         self
     }
 
+    /// Which class a request may ask for. Without a guard every request may ask for every class.
+    pub fn class_guard(mut self, guard: impl ClassGuard + 'static) -> Self {
+        self.guard = Some(Guard(Box::new(guard)));
+        self
+    }
+
     /// Starts the arbiter thread and waits until it runs.
     ///
     /// # Errors
@@ -102,11 +113,24 @@ impl EngineBuilder {
             .map_err(|cores::Impossible { core, allowed }| StartError::Core { core, allowed })?;
         let scheduler = Scheduler::with_selector(&self.profile, self.selector);
         let (notifier, sleeper) = sleep();
-        let ends = self.profile.classes().iter().map(|_| queue(self.ingress_capacity));
-        let (producers, consumers): (Vec<_>, Vec<_>) = ends.unzip();
-        let shared = Arc::new(Shared::new(self.profile, self.workers, producers, notifier));
-        let queues = consumers.into_iter().map(Queue::new).collect();
-        Ok((Arbiter::new(shared.clone(), scheduler, queues, sleeper, self.idle), shared))
+        let mut marks = Marks::new();
+        let ids = (0..self.profile.classes().len() as u32).map(ClassId);
+        let queues: Vec<_> = ids.map(|id| Queue::new(id, self.ingress_capacity, &mut marks)).collect();
+        let classes = queues.iter().map(|queue| queue.route.clone()).collect();
+        let routes = Routes { profile: self.profile, classes };
+        let (producer, abandoned) = abandoned_queue();
+        let shared = Arc::new(Shared::new(routes, self.workers, producer, notifier, self.guard));
+        let arbiter = Arbiter::new(
+            shared.clone(),
+            scheduler,
+            queues,
+            marks,
+            abandoned,
+            sleeper,
+            self.idle,
+            self.ingress_capacity,
+        );
+        Ok((arbiter, shared))
     }
 }
 

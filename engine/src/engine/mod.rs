@@ -7,29 +7,37 @@ mod admission;
 mod arbiter;
 mod builder;
 mod cores;
+mod counts;
 mod endpoints;
+mod guard;
+mod marks;
 mod permit;
+mod picture;
+mod reload;
+mod shared;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use admission::Admission;
 pub use builder::{EngineBuilder, StartError};
 pub use cores::CorePinning;
+pub use counts::{ArbiterStatus, ClassStatus, EndpointStatus, EngineSnapshot, Refused};
+pub use guard::{ClassChoice, ClassGuard, ClassTable};
 pub use permit::Permit;
 
 use crate::error::{Reason, Rejected, WaitCause};
 use crate::policy::{ClassId, Profile};
 use crate::request::Request;
 use crate::scheduler::Booked;
-use crate::sync::clock::Clock;
-use crate::sync::dirty::DirtyBitmap;
-use crate::sync::ingress::{Producer, PushError};
-use crate::sync::load::{EndpointLoad, Releases};
-use crate::sync::sleep::Notifier;
-use crate::sync::snapshot::SnapshotCell;
-use crate::sync::{Arc, AtomicBool, DataArc, JoinHandle, Mutex, Ordering, current};
+use crate::sync::ingress::PushError;
+use crate::sync::ticket::ticket;
+use crate::sync::{Arc, DataArc, JoinHandle, Mutex, current};
+use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
-use admission::Item;
+use admission::{Handle, asked};
+use counts::count;
+use shared::{Phase, Shared};
 
 /// What the arbiter does when there is nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,57 +48,6 @@ pub enum Idle {
     Backoff,
     /// Looks again for ever: for a core that the arbiter has for itself.
     Spin,
-}
-
-/// What callers and the arbiter share.
-#[derive(Debug)]
-struct Shared {
-    profile: DataArc<Profile>,
-    producers: Vec<Producer<Item>>,
-    /// Classes with news in their ingress queue.
-    fresh: DirtyBitmap,
-    notifier: Notifier,
-    workers: SnapshotCell<WorkerSnapshot>,
-    releases: Arc<Releases>,
-    /// The endpoints of the snapshot that the arbiter works with.
-    loads: SnapshotCell<Vec<(Endpoint, Arc<EndpointLoad>)>>,
-    clock: Clock,
-    closed: AtomicBool,
-    /// Why the engine closed by itself. Off the request path.
-    cause: Mutex<Option<DataArc<str>>>,
-}
-
-impl Shared {
-    fn new(
-        profile: DataArc<Profile>,
-        workers: WorkerSnapshot,
-        producers: Vec<Producer<Item>>,
-        notifier: Notifier,
-    ) -> Self {
-        Self {
-            fresh: DirtyBitmap::new(producers.len()),
-            producers,
-            profile,
-            workers: SnapshotCell::new(DataArc::new(workers)),
-            releases: Arc::new(Releases::new(notifier.clone())),
-            notifier,
-            loads: SnapshotCell::new(DataArc::new(Vec::new())),
-            clock: Clock::start(),
-            closed: AtomicBool::new(false),
-            cause: Mutex::new(None),
-        }
-    }
-
-    fn close(&self) {
-        // Relaxed: `notify` orders it before the look at the arbiter's sleep.
-        self.closed.store(true, Ordering::Relaxed);
-        self.notifier.notify();
-    }
-
-    #[cold]
-    fn closed_reason(&self) -> Reason {
-        Reason::Closed { cause: self.cause.lock().clone() }
-    }
 }
 
 /// The scheduler engine of one worker pool. Clones share it; the last one closes it.
@@ -114,13 +71,24 @@ impl Shared {
 /// drop(permit);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
-pub struct Engine(Arc<Owner>);
+pub struct Engine {
+    handle: Arc<Handle>,
+    owner: Arc<Owner>,
+}
 
 /// The last clone of an engine drops this.
 struct Owner {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Clone for Engine {
+    /// Another owner of the same engine. Threads that admit requests each by a clone of their own do not share a
+    /// counter of owners.
+    fn clone(&self) -> Self {
+        let handle = Arc::new(Handle { shared: self.owner.shared.clone() });
+        Self { handle, owner: self.owner.clone() }
+    }
 }
 
 impl Engine {
@@ -130,47 +98,73 @@ impl Engine {
     }
 
     fn new(shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
-        Self(Arc::new(Owner { shared, thread: Mutex::new(Some(thread)) }))
+        let handle = Arc::new(Handle { shared: shared.clone() });
+        Self { handle, owner: Arc::new(Owner { shared, thread: Mutex::new(Some(thread)) }) }
     }
 
     /// Hands a request to the arbiter: lock-free, one allocation, from any thread.
     ///
     /// # Errors
-    /// The request makes no sense, its deadline is over, its class's ingress queue is full, or the engine is closed.
-    /// The request comes back with the reason.
+    /// The request makes no sense, its deadline is over, its class's ingress queue is full, or the engine is closed or
+    /// draining. The request comes back with the reason.
     pub fn admit(&self, request: Request) -> Result<Admission, Rejected> {
-        let shared = &*self.0.shared;
-        // Relaxed: a hint that spares the rest; the queue says for certain.
-        if shared.closed.load(Ordering::Relaxed) {
-            return Err(Rejected { reason: shared.closed_reason(), request });
+        let arrival = self.handle.shared.clock.now();
+        let mut request = request;
+        loop {
+            match self.admit_by_current_policy(request, arrival)? {
+                Admitted::Yes(admission) => return Ok(admission),
+                // The class went between the look at the policy and the push.
+                Admitted::Again(rejected) => request = rejected.request,
+            }
         }
-        let snapshot = match request.snapshot(shared.clock.now()) {
+    }
+
+    fn admit_by_current_policy(&self, request: Request, arrival: Timestamp) -> Result<Admitted, Rejected> {
+        let shared = &*self.handle.shared;
+        if shared.phase() != Phase::Open {
+            count(&shared.door.closed);
+            return Err(Rejected { reason: shared.closed(), request });
+        }
+        let snapshot = match request.snapshot(arrival) {
             Ok(snapshot) => snapshot,
-            Err(error) => return Err(Rejected { reason: Reason::Invalid(error), request }),
+            Err(error) => {
+                count(&shared.door.invalid);
+                return Err(Rejected { reason: Reason::Invalid(error), request });
+            }
         };
-        if snapshot.deadline().is_some_and(|deadline| deadline <= snapshot.arrival()) {
-            let reason =
-                Reason::DeadlineExceeded { waited: std::time::Duration::ZERO, cause: WaitCause::Late };
-            return Err(Rejected { reason, request });
+        let choice = match &shared.guard {
+            Some(guard) if request.class.is_some() => guard.0.choose(&request),
+            _ => ClassChoice::AsAsked,
+        };
+        if choice != ClassChoice::AsAsked {
+            count(&shared.door.clamped);
         }
-        let class = shared.profile.classify(request.class.as_deref(), snapshot.uncached_tokens());
-        let (admission, queued) = Admission::new(request, snapshot);
-        let producer = &shared.producers[class.index()];
-        match producer.push(queued) {
-            Ok(()) => {
-                shared.fresh.mark(class.index());
-                shared.notifier.notify();
-                Ok(admission)
+        shared.routes.with(|routes| {
+            let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
+            let route = &routes.classes[position.index()];
+            if snapshot.deadline().is_some_and(|deadline| deadline <= arrival) {
+                count(&route.door.late);
+                let reason = Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late };
+                return Err(Rejected { reason, request });
             }
-            Err(PushError::Full(queued)) => {
-                let class = self.class_name(class).into();
-                let reason = Reason::IngressFull { class, capacity: producer.capacity() };
-                Err(admission::reject(admission, queued, reason))
+            let (admission, queued) = Admission::new(request, choice, snapshot, self.handle.clone());
+            match route.producer.push(queued) {
+                Ok(()) => {
+                    route.mark.mark();
+                    shared.notifier.notify();
+                    Ok(Admitted::Yes(admission))
+                }
+                Err(PushError::Full(queued)) => {
+                    count(&route.door.full);
+                    let class = routes.profile.classes()[position.index()].name.as_str().into();
+                    let reason = Reason::IngressFull { class, capacity: route.producer.capacity() };
+                    Err(admission::reject(admission, queued, reason))
+                }
+                Err(PushError::Closed(queued)) => {
+                    Ok(Admitted::Again(admission::reject(admission, queued, shared.closed())))
+                }
             }
-            Err(PushError::Closed(queued)) => {
-                Err(admission::reject(admission, queued, shared.closed_reason()))
-            }
-        }
+        })
     }
 
     /// Replaces the worker snapshot by a newer one; lock-free, from any thread. Bookings stay with the incarnation
@@ -180,65 +174,114 @@ impl Engine {
     /// The version is not above the current one, which stays.
     pub fn publish(&self, snapshot: WorkerSnapshot) -> Result<(), StaleSnapshot> {
         let offered = snapshot.version();
-        let workers = &self.0.shared.workers;
-        workers
+        let shared = &self.handle.shared;
+        shared
+            .workers
             .replace_if(DataArc::new(snapshot), |current| current.version() < offered)
             .map_err(|current| StaleSnapshot { offered, current: current.version() })?;
-        self.0.shared.notifier.notify();
+        shared.notifier.notify();
         Ok(())
     }
 
+    /// Replaces the policy; lock-free, from any thread. The arbiter takes it over in its next turn, the last one if
+    /// there are several. Classes are matched by name: see [`Scheduler::reload`](crate::Scheduler::reload) for what
+    /// becomes of what waits. A profile is valid, so there is nothing to refuse.
+    pub fn reload(&self, profile: impl Into<DataArc<Profile>>) {
+        let shared = &self.handle.shared;
+        shared.profile.replace(profile.into());
+        shared.notifier.notify();
+    }
+
+    /// Takes nothing in any more, and closes as soon as nothing waits, but after `limit` in any case. From any thread,
+    /// any number of times, the shortest limit counts; returns at once. See [`join`](Self::join).
+    pub fn drain(&self, limit: Duration) {
+        let shared = &self.handle.shared;
+        shared.drain(shared.clock.now().saturating_add(limit));
+    }
+
     /// Ends everything that waits with [`Reason::Closed`], and everything that comes later. Permits stay valid. From
-    /// any thread, any number of times; returns at once.
+    /// any thread, any number of times; returns at once. See [`join`](Self::join).
     pub fn close(&self) {
-        self.0.shared.close();
+        self.handle.shared.enter(Phase::Closed);
     }
 
-    /// The policy profile.
-    pub fn profile(&self) -> &Profile {
-        &self.0.shared.profile
+    /// Blocks until the engine has ended, which takes a [`drain`](Self::drain) or a [`close`](Self::close). Every
+    /// request has its answer then.
+    pub fn join(&self) {
+        self.owner.join();
     }
 
-    /// Name of a class.
-    ///
-    /// # Panics
-    /// If the profile has no such class.
-    pub fn class_name(&self, class: ClassId) -> &str {
-        &self.0.shared.profile.classes()[class.index()].name
+    /// A picture of the whole engine, taken by the arbiter between two turns: the caller waits for the current one.
+    /// An engine that has ended shows how it ended.
+    pub fn snapshot(&self) -> EngineSnapshot {
+        let shared = &self.handle.shared;
+        let (asker, question) = ticket(());
+        match shared.wanted.ask(question) {
+            Some(last) => last,
+            None => {
+                shared.notifier.notify();
+                asker.wait().0
+            }
+        }
+    }
+
+    /// The policy that requests are admitted by.
+    pub fn profile(&self) -> DataArc<Profile> {
+        self.handle.shared.routes.with(|routes| routes.profile.clone())
+    }
+
+    /// Name of a class of the current policy.
+    pub fn class_name(&self, class: ClassId) -> Option<DataArc<str>> {
+        self.handle.shared.routes.with(|routes| {
+            let position = routes.classes.iter().position(|route| route.class == class)?;
+            Some(routes.profile.classes()[position].name.as_str().into())
+        })
     }
 
     /// What this engine has booked on each endpoint of the snapshot that the arbiter works with.
     pub fn booked(&self) -> Vec<(Endpoint, Booked)> {
-        let booked = |load: &EndpointLoad| {
-            let (tokens, permits) = load.booked();
-            Booked { tokens, permits }
-        };
-        self.0.shared.loads.load().iter().map(|(endpoint, load)| (*endpoint, booked(load))).collect()
+        self.handle
+            .shared
+            .loads
+            .with(|loads| loads.iter().map(|(endpoint, load)| (*endpoint, endpoints::booked(load))).collect())
     }
 
     /// Permits that were released after their worker's incarnation had changed.
     pub fn stale_releases(&self) -> u64 {
-        self.0.shared.releases.stale()
+        self.handle.shared.releases.stale()
     }
+}
+
+/// What came of a look at the policy.
+enum Admitted {
+    Yes(Admission),
+    Again(Rejected),
 }
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
-            .field("classes", &self.0.shared.profile.classes().len())
+            .field("classes", &self.profile().classes().len())
             .field("booked", &self.booked())
             .finish_non_exhaustive()
     }
 }
 
+impl Owner {
+    fn join(&self) {
+        // Held while joining, so that others who join wait as well.
+        let mut thread = self.thread.lock();
+        // A waker or a selector may do this: the arbiter cannot wait for itself.
+        if thread.as_ref().is_some_and(|t| t.thread().id() != current().id()) {
+            drop(thread.take().map(JoinHandle::join));
+        }
+    }
+}
+
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.shared.close();
-        let thread = self.thread.lock().take();
-        // A waker or a selector may hold the last clone: the arbiter cannot wait for itself, and ends anyway.
-        if let Some(thread) = thread.filter(|t| t.thread().id() != current().id()) {
-            drop(thread.join());
-        }
+        self.shared.enter(Phase::Closed);
+        self.join();
     }
 }
 

@@ -103,6 +103,11 @@ impl Class {
         self.cached -= u128::from(snapshot.cached_tokens());
     }
 
+    /// Counts nothing as waiting any more.
+    pub(super) fn forget_all(&mut self) {
+        (self.requests, self.raw, self.cached, self.ages) = (0, 0, 0, Ages::EMPTY);
+    }
+
     /// The first limit that what waits now has reached. The request that crosses a limit was still accepted.
     pub(super) fn limit_reached(&self, workers: usize) -> Option<LimitReached> {
         let usage = self.usage();

@@ -37,10 +37,6 @@ impl<K> Default for IndexedHeap<K> {
 }
 
 impl<K: HeapKey> IndexedHeap<K> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// The smallest key.
     pub(super) fn peek(&self) -> Option<K> {
         self.keys.first().copied()

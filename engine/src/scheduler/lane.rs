@@ -39,6 +39,7 @@ pub(super) struct Lane {
     first: u32,
     last: u32,
     heap: IndexedHeap<OrderKey>,
+    len: u32,
 }
 
 impl Lane {
@@ -52,6 +53,7 @@ impl Lane {
             first: NIL,
             last: NIL,
             heap: IndexedHeap::default(),
+            len: 0,
         }
     }
 
@@ -66,6 +68,7 @@ impl Lane {
 
     /// Adds the request in `slot`, whose key is already in the slab.
     pub(super) fn push<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
+        self.len += 1;
         let key = slab.hot(slot).key;
         if self.last == NIL || slab.hot(self.last).key < key {
             let hot = slab.hot_mut(slot);
@@ -83,6 +86,7 @@ impl Lane {
 
     /// Takes the request in `slot` out of the order; the slab keeps it.
     pub(super) fn unlink<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
+        self.len -= 1;
         let (before, next) = (slab.hot(slot).before, slab.hot(slot).next);
         if next == IN_HEAP {
             self.heap.remove(before, slab);
@@ -106,10 +110,15 @@ impl Lane {
         let slots = run.chain(self.heap.iter().map(OrderKey::item)).collect();
         (self.first, self.last) = (NIL, NIL);
         self.heap.clear();
+        self.len = 0;
         slots
     }
 
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.first == NIL && self.heap.is_empty()
+        self.len == 0
     }
 }

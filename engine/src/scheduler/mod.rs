@@ -451,7 +451,7 @@ impl<T> Scheduler<T> {
 
     /// Requests that wait in all classes.
     pub fn waiting(&self) -> u64 {
-        self.classes.iter().map(|c| c.usage().requests).sum()
+        self.slab.len()
     }
 
     /// The requests that wait, in no particular order.
@@ -459,9 +459,28 @@ impl<T> Scheduler<T> {
         self.slab.iter().map(|(key, cold)| (key, &cold.snapshot, &cold.payload))
     }
 
-    /// Ends the scheduler and gives back what the callers attached to the requests that still wait.
-    pub fn into_payloads(self) -> impl Iterator<Item = T> {
-        self.slab.into_payloads()
+    /// Ends the scheduling: empties it of the requests that still wait, however broken its state may be.
+    pub(crate) fn take_all(&mut self) -> Vec<(ClassId, T)> {
+        let Self { slab, lanes, classes, ring, .. } = self;
+        classes.iter_mut().for_each(Class::forget_all);
+        ring.forget_credit();
+        slab.take_all().map(|(lane, payload)| (ClassId(lanes[lane].class), payload)).collect()
+    }
+
+    /// What the caller attached to a request that still waits.
+    pub fn get(&self, key: RequestKey) -> Option<&T> {
+        self.slab.contains(key).then(|| &self.slab.cold(key.slot).payload)
+    }
+
+    /// Whether an endpoint is busy for a class: over its thresholds, or out of permits for everybody.
+    pub fn is_busy(&self, class: ClassId, index: EndpointIndex) -> bool {
+        self.pool.is_busy(self.classes[class.index()].view, index)
+    }
+
+    /// Requests that wait for an endpoint in particular, or for its worker.
+    pub fn waiting_for(&self, index: EndpointIndex) -> u64 {
+        let lanes = (0..).map_while(|i| self.lanes.waiting_for(index, &self.pool, i));
+        lanes.map(|lane| u64::from(self.lanes[lane].len())).sum()
     }
 
     /// The workers.

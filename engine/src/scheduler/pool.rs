@@ -321,6 +321,12 @@ impl Pool {
         self.states[endpoint.index()].booked
     }
 
+    /// Over the thresholds of the view, or out of permits.
+    pub(super) fn is_busy(&self, view: ViewId, endpoint: EndpointIndex) -> bool {
+        let s = &self.states[endpoint.index()];
+        s.booked.permits >= s.max_permits || self.view(view).is_over(endpoint.0, s.active())
+    }
+
     pub(super) fn view(&self, view: ViewId) -> &View {
         &self.views[view.0 as usize]
     }

@@ -134,6 +134,11 @@ impl Ring {
         self.carry = (self.deficit[k] > 0).then_some(k);
     }
 
+    /// Takes all credit away.
+    pub(super) fn forget_credit(&mut self) {
+        self.deficit.fill(0);
+    }
+
     /// Cuts the credit of a class that a request left without being dispatched: `best` is the cost of the best
     /// head that remains in it, `None` if nothing waits.
     pub(super) fn cut(&mut self, class: ClassId, best: Option<u64>) {

@@ -64,11 +64,12 @@ pub(super) struct Slab<T> {
     aside: Vec<Aside>,
     cold: Vec<Option<Cold<T>>>,
     free: u32,
+    len: u64,
 }
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Self { hot: Vec::new(), aside: Vec::new(), cold: Vec::new(), free: NIL }
+        Self { hot: Vec::new(), aside: Vec::new(), cold: Vec::new(), free: NIL, len: 0 }
     }
 
     /// Takes a slot; `hot` gets the slot and its generation and makes what goes in.
@@ -80,6 +81,7 @@ impl<T> Slab<T> {
         cold: Cold<T>,
         hot: impl FnOnce(u32, u32, &Cold<T>) -> Hot,
     ) -> RequestKey {
+        self.len += 1;
         let slot = if self.free == NIL {
             let slot = self.hot.len() as u32;
             assert!(slot < IN_HEAP, "more requests wait than a slot number can name");
@@ -105,11 +107,17 @@ impl<T> Slab<T> {
     /// If nobody has it.
     pub(super) fn remove(&mut self, slot: u32) -> Cold<T> {
         let cold = self.cold[slot as usize].take().expect("a slot in a lane has a request");
+        self.len -= 1;
         let hot = &mut self.hot[slot as usize];
         hot.lane = NIL;
         hot.next = self.free;
         self.free = slot;
         cold
+    }
+
+    /// Requests that wait.
+    pub(super) fn len(&self) -> u64 {
+        self.len
     }
 
     /// Whether `key` names a request that is still here.
@@ -150,9 +158,21 @@ impl<T> Slab<T> {
         keys.zip(&self.cold).filter_map(|(key, cold)| Some((key, cold.as_ref()?)))
     }
 
-    /// What the callers attached to the requests that wait, in no order.
-    pub(super) fn into_payloads(self) -> impl Iterator<Item = T> {
-        self.cold.into_iter().flatten().map(|cold| cold.payload)
+    /// Empties every slot: the lane of each request, and what its caller attached. The slab is unusable then.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u32, T)> + '_ {
+        let requests = self.hot.iter().zip(&mut self.cold);
+        requests.filter_map(|(hot, cold)| Some((hot.lane, cold.take()?.payload)))
+    }
+}
+
+impl RequestKey {
+    /// The key as a number below `u64::MAX`.
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.slot) << 32 | u64::from(self.generation)
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self { slot: (bits >> 32) as u32, generation: bits as u32 }
     }
 }
 

@@ -93,6 +93,11 @@ impl View {
         true
     }
 
+    /// Whether a load is above the threshold of an endpoint.
+    pub(super) fn is_over(&self, endpoint: u32, active: u64) -> bool {
+        active > self.threshold[endpoint as usize]
+    }
+
     /// Endpoints that are neither overloaded nor busy.
     pub(super) fn free(&self) -> &FixedBitSet {
         &self.free

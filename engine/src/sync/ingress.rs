@@ -1,4 +1,5 @@
-//! The ingress queue of one class: many producers, one consumer, bounded, and closed once for good.
+//! The ingress queue of one class: many producers, one consumer, bounded, and closed once for good. Requests whose
+//! callers have left go to the arbiter by a queue of the same make, through another link.
 //!
 //! Producers push onto a stack whose links are inside the items, so a push allocates nothing. The consumer takes the
 //! whole stack with one swap and reverses it: first in, first out per producer, no atomic operation per item, and no
@@ -7,7 +8,7 @@
 //! | field | who may touch it |
 //! |---|---|
 //! | `head` | producers push by compare-exchange; the consumer swaps it to null, or to `CLOSED` |
-//! | `Node::next` | the producer before its push succeeds, the consumer after its swap |
+//! | `Node::next[LINK]` | the producer before its push succeeds, the consumer after its swap |
 //! | `len` | producers add before they push, the consumer subtracts after it has taken |
 //!
 //! A producer that is suspended anywhere in a push holds up nobody: the stack is whole at every step.
@@ -17,56 +18,59 @@ use std::ptr;
 
 use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, UnsafeCell};
 
-/// A value that can be queued, with the link inside.
+/// A value that can be queued, with the links inside: one for its ingress queue, one for the queue of requests whose
+/// callers have left, which a request may be in at the same time.
 #[derive(Debug)]
 pub struct Node<T> {
-    next: UnsafeCell<*mut Node<T>>,
+    next: [UnsafeCell<*mut Node<T>>; 2],
     value: T,
 }
 
-// SAFETY: `next` is touched only by the one holder of the node's `Queued`, or by the queue that took it (see the
-// table above), and it points to nodes that are owned the same way. Sharing a node shares `value`, and may drop it
-// on another thread.
+/// The link of ingress queues.
+pub const INGRESS: usize = 0;
+/// The link of the queue of abandoned requests.
+pub const ABANDONED: usize = 1;
+
+// SAFETY: `next[LINK]` is touched only by the one holder of the node's `Queued<_, LINK>`, or by the queue that took
+// it (see the table above), and it points to nodes that are owned the same way. Sharing a node shares `value`, and
+// may drop it on another thread.
 unsafe impl<T: Send + Sync> Send for Node<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Node<T> {}
 
-impl<T> Deref for Node<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
-
-/// The right to queue a value: there is one per node, so no node is ever in two queues.
+/// The right to queue a value by one of its links: there is one per node and link, so no node is ever in two queues
+/// by the same link.
 #[derive(Debug)]
-pub struct Queued<T>(Arc<Node<T>>);
+pub struct Queued<T, const LINK: usize = INGRESS>(Arc<Node<T>>);
 
 impl<T> Queued<T> {
     /// Puts `value` into a node of its own.
     pub fn new(value: T) -> Self {
-        Self(Arc::new(Node { next: UnsafeCell::new(ptr::null_mut()), value }))
+        Self::with_both_links(value).0
     }
 
-    /// Another handle to the value, without the right to queue it.
-    pub fn share(&self) -> Arc<Node<T>> {
-        self.0.clone()
+    /// The same with the rights to both links.
+    pub fn with_both_links(value: T) -> (Self, Queued<T, ABANDONED>) {
+        let link = || UnsafeCell::new(ptr::null_mut());
+        let node = Arc::new(Node { next: [link(), link()], value });
+        (Self(node.clone()), Queued(node))
     }
+}
 
+impl<T, const LINK: usize> Queued<T, LINK> {
     fn into_raw(self) -> *mut Node<T> {
         Arc::into_raw(self.0).cast_mut()
     }
 
     /// # Safety
-    /// `node` comes from [`into_raw`](Self::into_raw), once.
+    /// `node` comes from [`into_raw`](Self::into_raw) of the same link, once.
     unsafe fn from_raw(node: *mut Node<T>) -> Self {
         // SAFETY: the caller's promise is the one that `from_raw` asks for.
         Self(unsafe { Arc::from_raw(node) })
     }
 }
 
-impl<T> Deref for Queued<T> {
+impl<T, const LINK: usize> Deref for Queued<T, LINK> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -76,11 +80,11 @@ impl<T> Deref for Queued<T> {
 
 /// Why a push failed; it gives the item back.
 #[derive(Debug)]
-pub enum PushError<T> {
+pub enum PushError<T, const LINK: usize = INGRESS> {
     /// As many requests as the capacity are queued or being queued.
-    Full(Queued<T>),
+    Full(Queued<T, LINK>),
     /// The consumer has closed the queue.
-    Closed(Queued<T>),
+    Closed(Queued<T, LINK>),
 }
 
 #[derive(Debug)]
@@ -97,9 +101,9 @@ fn closed<T>() -> *mut Node<T> {
 
 /// The end that any thread may push to.
 #[derive(Debug)]
-pub struct Producer<T>(Arc<Shared<T>>);
+pub struct Producer<T, const LINK: usize = INGRESS>(Arc<Shared<T>>);
 
-impl<T> Clone for Producer<T> {
+impl<T, const LINK: usize> Clone for Producer<T, LINK> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
@@ -116,17 +120,26 @@ impl<T> Clone for Producer<T> {
 /// let second = consumer.clone();
 /// ```
 #[derive(Debug)]
-pub struct Consumer<T> {
+pub struct Consumer<T, const LINK: usize = INGRESS> {
     shared: Arc<Shared<T>>,
     /// What was taken and not yet handed out, oldest first.
     chain: *mut Node<T>,
 }
 
 // SAFETY: `chain` is owned like the nodes of the shared stack; moving the consumer moves them.
-unsafe impl<T: Send + Sync> Send for Consumer<T> {}
+unsafe impl<T: Send + Sync, const LINK: usize> Send for Consumer<T, LINK> {}
 
-/// An empty queue that holds up to `capacity` items.
+/// An empty ingress queue that holds up to `capacity` items.
 pub fn queue<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    pair(capacity)
+}
+
+/// An empty queue of abandoned requests, of which there can be no more than requests.
+pub fn abandoned_queue<T>() -> (Producer<T, ABANDONED>, Consumer<T, ABANDONED>) {
+    pair(usize::MAX)
+}
+
+fn pair<T, const LINK: usize>(capacity: usize) -> (Producer<T, LINK>, Consumer<T, LINK>) {
     let shared = Arc::new(Shared {
         head: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
         len: CachePadded::new(AtomicUsize::new(0)),
@@ -135,12 +148,12 @@ pub fn queue<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     (Producer(shared.clone()), Consumer { shared, chain: ptr::null_mut() })
 }
 
-impl<T> Producer<T> {
+impl<T, const LINK: usize> Producer<T, LINK> {
     /// Queues `item`; lock-free.
     ///
     /// # Errors
     /// The queue is full or closed.
-    pub fn push(&self, item: Queued<T>) -> Result<(), PushError<T>> {
+    pub fn push(&self, item: Queued<T, LINK>) -> Result<(), PushError<T, LINK>> {
         let Shared { head, len, capacity } = &*self.0;
         // Relaxed: a count, which publishes nothing.
         if len.fetch_add(1, Ordering::Relaxed) >= *capacity {
@@ -157,7 +170,7 @@ impl<T> Producer<T> {
                 return Err(PushError::Closed(unsafe { Queued::from_raw(node) }));
             }
             // SAFETY: `node` is not published yet, so this thread alone touches its link.
-            unsafe { (*node).next.with_mut(|next| *next = seen) };
+            unsafe { (*node).next[LINK].with_mut(|next| *next = seen) };
             // Release: the link and the value become visible to the consumer's swap in `take`. Later pushes are
             // read-modify-writes on `head` and so continue this release sequence.
             match head.compare_exchange_weak(seen, node, Ordering::Release, Ordering::Relaxed) {
@@ -173,9 +186,9 @@ impl<T> Producer<T> {
     }
 }
 
-impl<T> Consumer<T> {
+impl<T, const LINK: usize> Consumer<T, LINK> {
     /// Hands up to `most` items to `f`, oldest first, and returns how many.
-    pub fn drain(&mut self, most: usize, mut f: impl FnMut(Queued<T>)) -> usize {
+    pub fn drain(&mut self, most: usize, mut f: impl FnMut(Queued<T, LINK>)) -> usize {
         let mut taken = 0;
         while taken < most {
             let Some(item) = self.pop() else { break };
@@ -189,13 +202,20 @@ impl<T> Consumer<T> {
 
     /// Closes the queue for good and hands what it still holds to `f`, oldest first. Every push that has returned
     /// `Ok` is among it; every later one fails.
-    pub fn close(&mut self, mut f: impl FnMut(Queued<T>)) {
+    pub fn close(&mut self, mut f: impl FnMut(Queued<T, LINK>)) {
         self.drain(usize::MAX, &mut f);
         self.take(closed());
         self.drain(usize::MAX, f);
     }
 
-    fn pop(&mut self) -> Option<Queued<T>> {
+    /// Whether there is nothing to drain just now.
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: callers order it by the fence of their sleep protocol.
+        let head = self.shared.head.load(Ordering::Relaxed);
+        self.chain.is_null() && (head.is_null() || head == closed())
+    }
+
+    fn pop(&mut self) -> Option<Queued<T, LINK>> {
         if self.chain.is_null() {
             self.take(ptr::null_mut());
         }
@@ -204,7 +224,7 @@ impl<T> Consumer<T> {
             return None;
         }
         // SAFETY: nodes of `chain` were taken from the shared stack and belong to this consumer alone.
-        self.chain = unsafe { (*node).next.with(|next| *next) };
+        self.chain = unsafe { (*node).next[LINK].with(|next| *next) };
         // SAFETY: the node came from the producer's `into_raw` and leaves the chain here, once.
         Some(unsafe { Queued::from_raw(node) })
     }
@@ -222,13 +242,13 @@ impl<T> Consumer<T> {
         while !newest.is_null() {
             let node = newest;
             // SAFETY: the swap made the whole stack this consumer's own.
-            newest = unsafe { (*node).next.with_mut(|next| std::mem::replace(&mut *next, self.chain)) };
+            newest = unsafe { (*node).next[LINK].with_mut(|next| std::mem::replace(&mut *next, self.chain)) };
             self.chain = node;
         }
     }
 }
 
-impl<T> Drop for Consumer<T> {
+impl<T, const LINK: usize> Drop for Consumer<T, LINK> {
     fn drop(&mut self) {
         self.close(drop);
     }

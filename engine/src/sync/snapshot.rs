@@ -26,6 +26,10 @@ impl<T> Cell<T> {
         self.0.lock().clone()
     }
 
+    fn load(&self) -> DataArc<T> {
+        self.load_full()
+    }
+
     fn compare_and_swap(&self, current: &DataArc<T>, new: DataArc<T>) -> DataArc<T> {
         let mut value = self.0.lock();
         let before = value.clone();
@@ -79,6 +83,17 @@ impl<T> SnapshotCell<T> {
     /// The current value.
     pub fn load(&self) -> DataArc<T> {
         self.0.load_full()
+    }
+
+    /// Lets `f` look at the current value, without counting another owner of it.
+    pub fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        f(&self.0.load())
+    }
+
+    /// Replaces the value; lock-free.
+    pub fn replace(&self, new: DataArc<T>) {
+        let replaced = self.replace_if(new, |_| true);
+        debug_assert!(replaced.is_ok(), "every value is accepted");
     }
 
     /// Replaces the value if `accepts(current)`, however many try at the same time; lock-free.

@@ -14,8 +14,8 @@
 
 use std::task::{Context, Poll, Waker};
 
-use super::ingress::{Node, Queued};
-use super::{Arc, AtomicU8, Ordering, UnsafeCell, park, spin_loop, spins, thread_waker};
+use super::ingress::{ABANDONED, Queued};
+use super::{AtomicU8, AtomicU64, Ordering, UnsafeCell, park, spin_loop, spins, thread_waker};
 
 /// The answer is in its cell.
 const DONE: u8 = 1;
@@ -24,6 +24,8 @@ const GONE: u8 = 2;
 /// A waker is in its cell.
 const WAKER: u8 = 4;
 
+const NO_NOTE: u64 = u64::MAX;
+
 /// Looks at the answer before a blocking wait parks. Guessed: an idle arbiter on another core answers within this.
 const SPINS: u32 = 100;
 
@@ -31,6 +33,8 @@ const SPINS: u32 = 100;
 #[derive(Debug)]
 pub struct Ticket<Q, A> {
     state: AtomicU8,
+    /// The answerer's own note; nobody else writes it.
+    note: AtomicU64,
     question: UnsafeCell<Option<Q>>,
     answer: UnsafeCell<Option<A>>,
     waker: UnsafeCell<Option<Waker>>,
@@ -43,22 +47,26 @@ unsafe impl<Q: Send, A: Send> Send for Ticket<Q, A> {}
 
 /// Both halves of a new ticket, in one allocation. The answerer's half can be [`Queued`].
 pub fn ticket<Q: Send + Sync, A: Send>(question: Q) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
-    let queued = Queued::new(Ticket {
+    let (queued, node) = Queued::with_both_links(Ticket {
         state: AtomicU8::new(0),
+        note: AtomicU64::new(NO_NOTE),
         question: UnsafeCell::new(Some(question)),
         answer: UnsafeCell::new(None),
         waker: UnsafeCell::new(None),
     });
-    (Asker { node: queued.share(), over: false }, queued)
+    (Asker { node: Some(node) }, queued)
 }
 
 /// The half that waits for the answer.
 #[derive(Debug)]
 pub struct Asker<Q, A> {
-    node: Arc<Node<Ticket<Q, A>>>,
-    /// The answer was taken.
-    over: bool,
+    /// Until the answer is taken.
+    node: Option<Queued<Ticket<Q, A>, ABANDONED>>,
 }
+
+/// A ticket whose asker has left before the answer, for the answerer to forget about it.
+#[derive(Debug)]
+pub struct Abandoned<Q, A>(Queued<Ticket<Q, A>, ABANDONED>);
 
 /// The half that gives the answer, once.
 ///
@@ -78,8 +86,7 @@ impl<Q, A> Asker<Q, A> {
     /// # Panics
     /// If the answer was taken before.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(A, Q)> {
-        assert!(!self.over, "polled after the answer was taken");
-        let ticket = &*self.node;
+        let ticket: &Ticket<Q, A> = self.node.as_ref().expect("not polled after the answer was taken");
         // Acquire: with DONE, the answer that `answer` released.
         let mut state = ticket.state.load(Ordering::Acquire);
         if state & (DONE | WAKER) == WAKER {
@@ -126,32 +133,57 @@ impl<Q, A> Asker<Q, A> {
     /// # Panics
     /// If the answer was taken before.
     pub fn try_take(&mut self) -> Option<(A, Q)> {
-        assert!(!self.over, "asked again after the answer was taken");
+        let ticket = self.node.as_ref().expect("not asked again after the answer was taken");
         // Acquire: with DONE, the answer that `answer` released.
-        let state = self.node.state.load(Ordering::Acquire);
+        let state = ticket.state.load(Ordering::Acquire);
         (state & DONE != 0).then(|| self.take())
+    }
+
+    /// Leaves. An answer that is there already is dropped; if there is none, nobody will get one, and what comes back
+    /// is for the answerer.
+    pub fn abandon(mut self) -> Option<Abandoned<Q, A>> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Option<Abandoned<Q, A>> {
+        // Acquire: with DONE, the answer that `answer` released. Nothing is published to the answerer.
+        let before = self.node.as_ref()?.state.fetch_or(GONE, Ordering::Acquire);
+        if before & DONE != 0 {
+            drop(self.take());
+            return None;
+        }
+        self.node.take().map(Abandoned)
     }
 
     /// Takes answer and question. The caller has seen DONE, with Acquire.
     fn take(&mut self) -> (A, Q) {
-        self.over = true;
-        // SAFETY: after DONE the answer is this half's alone, and `over` lets it be taken once.
-        let answer = self.node.answer.with_mut(|a| unsafe { (*a).take() });
+        let ticket = self.node.take().expect("the answer is taken once");
+        // SAFETY: after DONE the answer is this half's alone, and the node lets it be taken once.
+        let answer = ticket.answer.with_mut(|a| unsafe { (*a).take() });
         // SAFETY: as above; the answerer gave up the question with DONE.
-        let question = self.node.question.with_mut(|q| unsafe { (*q).take() });
+        let question = ticket.question.with_mut(|q| unsafe { (*q).take() });
         (answer.expect("DONE comes after the answer"), question.expect("only this half takes the question"))
     }
 }
 
 impl<Q, A> Drop for Asker<Q, A> {
     fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // Acquire: with DONE, the answer that `answer` released. Nothing is published to the answerer.
-        if self.node.state.fetch_or(GONE, Ordering::Acquire) & DONE != 0 {
-            drop(self.take());
-        }
+        drop(self.leave());
+    }
+}
+
+impl<Q, A> Abandoned<Q, A> {
+    /// The right to put the ticket into the queue of abandoned ones.
+    pub fn into_queued(self) -> Queued<Ticket<Q, A>, ABANDONED> {
+        self.0
+    }
+}
+
+impl<Q, A> Ticket<Q, A> {
+    /// What the answerer has [noted](Answerer::note).
+    pub fn noted(&self) -> Option<u64> {
+        // Relaxed: read by the thread that wrote it.
+        Some(self.note.load(Ordering::Relaxed)).filter(|&note| note != NO_NOTE)
     }
 }
 
@@ -171,6 +203,16 @@ impl<Q, A> Answerer<Q, A> {
     pub fn question_mut(&mut self) -> &mut Q {
         // SAFETY: as for `question`; this half is borrowed mutably, so nobody else looks either.
         self.0.question.with_mut(|q| unsafe { (*q).as_mut() }).expect("the question stays until the answer")
+    }
+
+    /// Notes a number, for when the ticket comes back abandoned.
+    ///
+    /// # Panics
+    /// If it is `u64::MAX`, which stands for no note.
+    pub fn note(&self, note: u64) {
+        assert_ne!(note, NO_NOTE);
+        // Relaxed: read by the thread that writes it.
+        self.0.note.store(note, Ordering::Relaxed);
     }
 
     /// Whether the asker was dropped, so that no answer is wanted.

@@ -1,0 +1,289 @@
+//! What the engine counts, and the picture of it that anyone may ask for.
+//!
+//! The arbiter counts in plain memory of its own. A picture is a question to it, answered between two turns: all
+//! numbers in it are of the same moment, and a request costs nothing for being counted.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::error::LimitKind;
+use crate::policy::ClassId;
+use crate::scheduler::{Booked, Usage};
+use crate::sync::ingress::Queued;
+use crate::sync::ticket::{Answerer, Ticket};
+use crate::sync::{AtomicBool, AtomicU64, DataArc, Mutex, Ordering};
+use crate::worker::Endpoint;
+
+/// Longest time that histograms tell apart \[ns\]: longer ones count as this. An hour.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// A histogram of durations \[ns\], exact to 6 %, or of counts.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 1).expect("the bounds are valid")
+}
+
+/// What became of the requests of one class, as the arbiter saw it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) taken_in: u64,
+    pub(super) dispatched: u64,
+    pub(super) dispatched_tokens: u64,
+    pub(super) refused: [u64; 3],
+    pub(super) expired: u64,
+    pub(super) cancelled: u64,
+    pub(super) failed: u64,
+    pub(super) closed: u64,
+    waits: Option<Histogram<u64>>,
+}
+
+impl Counts {
+    pub(super) fn dispatched(&mut self, cost: u64, waited: Duration) {
+        self.dispatched += 1;
+        self.dispatched_tokens = self.dispatched_tokens.saturating_add(cost);
+        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.waits.get_or_insert_with(histogram).saturating_record(nanos);
+    }
+
+    pub(super) fn refused(&mut self, kind: LimitKind) {
+        self.refused[kind as usize] += 1;
+    }
+
+    /// The numbers of a class, without what only the scheduler and the door know.
+    pub(super) fn status(&self, id: ClassId, name: DataArc<str>) -> ClassStatus {
+        let [requests, raw_isl_tokens, cached_tokens] = self.refused;
+        ClassStatus {
+            id,
+            name,
+            waiting: Usage::default(),
+            oldest: None,
+            deficit: 0,
+            quantum: 0,
+            submitted: self.taken_in,
+            dispatched: self.dispatched,
+            dispatched_tokens: self.dispatched_tokens,
+            refused: Refused { requests, raw_isl_tokens, cached_tokens, ingress_full: 0 },
+            expired: self.expired,
+            cancelled: self.cancelled,
+            failed: self.failed,
+            closed: self.closed,
+            waits: self.waits.clone().unwrap_or_else(histogram),
+        }
+    }
+}
+
+/// What the arbiter counts of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Turns {
+    pub(super) turns: u64,
+    pub(super) sleeps: u64,
+    pub(super) longest: Duration,
+    pub(super) intake: Histogram<u64>,
+    pub(super) dispatches: Histogram<u64>,
+}
+
+impl Turns {
+    pub(super) fn new() -> Self {
+        Self { turns: 0, sleeps: 0, longest: Duration::ZERO, intake: histogram(), dispatches: histogram() }
+    }
+}
+
+/// What is turned away before it gets into a queue. Counted by callers, on the refusing path only.
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    pub(super) invalid: AtomicU64,
+    pub(super) closed: AtomicU64,
+    pub(super) clamped: AtomicU64,
+}
+
+/// The same for one class.
+#[derive(Debug, Default)]
+pub(super) struct ClassDoor {
+    pub(super) full: AtomicU64,
+    pub(super) late: AtomicU64,
+}
+
+/// One more.
+pub(super) fn count(counter: &AtomicU64) {
+    // Relaxed: a count, which publishes nothing.
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How many.
+pub(super) fn read(counter: &AtomicU64) -> u64 {
+    // Relaxed: a count, which publishes nothing.
+    counter.load(Ordering::Relaxed)
+}
+
+type Question = Ticket<(), EngineSnapshot>;
+
+/// Who waits for a picture. Off the request path.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    any: AtomicBool,
+    asked: Mutex<Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    questions: Vec<Queued<Question>>,
+    /// The last picture of an engine that has ended.
+    last: Option<EngineSnapshot>,
+}
+
+impl Wanted {
+    pub(super) fn new() -> Self {
+        Self { any: AtomicBool::new(false), asked: Mutex::new(Asked::default()) }
+    }
+
+    /// Asks for a picture; the last one comes back at once if the engine has ended.
+    pub(super) fn ask(&self, question: Queued<Question>) -> Option<EngineSnapshot> {
+        let mut asked = self.asked.lock();
+        if asked.last.is_none() {
+            asked.questions.push(question);
+            // Relaxed: the caller notifies the arbiter behind a fence; the question itself is under the lock.
+            self.any.store(true, Ordering::Relaxed);
+        }
+        asked.last.clone()
+    }
+
+    /// Whether somebody waits for a picture.
+    pub(super) fn any(&self) -> bool {
+        // Relaxed: before it sleeps, the arbiter looks again behind a fence.
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Answers whoever waits.
+    pub(super) fn answer(&self, picture: &EngineSnapshot) {
+        // Relaxed: the questions are under the lock.
+        self.any.store(false, Ordering::Relaxed);
+        let questions = std::mem::take(&mut self.asked.lock().questions);
+        for question in questions {
+            drop(Answerer::new(question).answer(picture.clone()));
+        }
+    }
+
+    /// Answers whoever waits, and whoever asks from now on.
+    pub(super) fn finish(&self, picture: EngineSnapshot) {
+        self.asked.lock().last = Some(picture.clone());
+        self.answer(&picture);
+    }
+}
+
+/// A picture of an engine: all numbers are of one moment between two turns of the arbiter.
+///
+/// At rest, in each class `submitted = dispatched + refused + expired + cancelled + failed + closed`, and every gauge
+/// (`waiting`, `oldest`, `deficit`, booked tokens and permits) is 0.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EngineSnapshot {
+    /// Time since the engine started.
+    pub uptime: Duration,
+    /// Classes in ring order, those that drain after a reload included.
+    pub classes: Vec<ClassStatus>,
+    /// Endpoints by worker and rank.
+    pub endpoints: Vec<EndpointStatus>,
+    /// The arbiter thread.
+    pub arbiter: ArbiterStatus,
+    /// Requests turned away because they made no sense.
+    pub invalid: u64,
+    /// Requests turned away because the engine was closed or draining.
+    pub turned_away: u64,
+    /// Requests that were not given the class they asked for.
+    pub clamped: u64,
+    /// Permits released after their worker's incarnation had changed.
+    pub stale_releases: u64,
+}
+
+/// One class of an [`EngineSnapshot`]. Counters are since the class came into the policy.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClassStatus {
+    /// Number.
+    pub id: ClassId,
+    /// Name.
+    pub name: DataArc<str>,
+    /// What waits.
+    pub waiting: Usage,
+    /// Time since the arrival of the waiting request that was enqueued first.
+    pub oldest: Option<Duration>,
+    /// Credit \[tokens\].
+    pub deficit: u64,
+    /// Credit per round \[tokens\].
+    pub quantum: u64,
+    /// Requests that the arbiter has taken in, or that were turned away at a full ingress or with a deadline over.
+    pub submitted: u64,
+    /// Requests that got a permit.
+    pub dispatched: u64,
+    /// Their cost \[tokens\].
+    pub dispatched_tokens: u64,
+    /// Requests refused for a limit.
+    pub refused: Refused,
+    /// Requests that waited too long.
+    pub expired: u64,
+    /// Requests whose caller left before the permit.
+    pub cancelled: u64,
+    /// Requests that no endpoint could serve, or whose selector failed.
+    pub failed: u64,
+    /// Requests that the end of the engine found waiting.
+    pub closed: u64,
+    /// Waiting time of all dispatched requests \[ns\].
+    pub waits: Histogram<u64>,
+}
+
+impl ClassStatus {
+    /// Requests whose fate is known.
+    pub fn ended(&self) -> u64 {
+        let Refused { requests, raw_isl_tokens, cached_tokens, ingress_full } = self.refused;
+        let refused = requests + raw_isl_tokens + cached_tokens + ingress_full;
+        self.dispatched + refused + self.expired + self.cancelled + self.failed + self.closed
+    }
+}
+
+/// Refused requests by what refused them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// The limit of waiting requests.
+    pub requests: u64,
+    /// The limit of waiting raw ISL tokens.
+    pub raw_isl_tokens: u64,
+    /// The limit of waiting cached tokens.
+    pub cached_tokens: u64,
+    /// The capacity of the ingress queue.
+    pub ingress_full: u64,
+}
+
+/// One endpoint of an [`EngineSnapshot`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointStatus {
+    /// Worker and rank.
+    pub endpoint: Endpoint,
+    /// Active prefill tokens: booked here and by others.
+    pub active: u64,
+    /// What this engine has booked and not seen released.
+    pub booked: Booked,
+    /// Classes for which it is busy.
+    pub busy_for: Vec<ClassId>,
+    /// Requests that are pinned to it and wait.
+    pub waiting: u64,
+}
+
+/// The arbiter thread of an [`EngineSnapshot`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ArbiterStatus {
+    /// Turns in which there was something to do.
+    pub turns: u64,
+    /// Requests that arbitration has picked.
+    pub decisions: u64,
+    /// Times that it slept.
+    pub sleeps: u64,
+    /// The longest turn.
+    pub longest_turn: Duration,
+    /// Requests taken in per turn that took any in.
+    pub intake: Histogram<u64>,
+    /// Requests dispatched per turn that dispatched any.
+    pub dispatches: Histogram<u64>,
+}

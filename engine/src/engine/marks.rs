@@ -1,0 +1,96 @@
+//! Bits of dirty bitmaps, given out to owners and taken back.
+
+use crate::sync::Arc;
+use crate::sync::dirty::DirtyBitmap;
+
+/// Pages of bits with the owner of each. The pages grow with the owners and never move.
+#[derive(Debug)]
+pub(super) struct Marks<O> {
+    pages: Vec<Arc<DirtyBitmap>>,
+    owners: Vec<Option<O>>,
+    free: Vec<u32>,
+}
+
+/// A bit, for whoever marks it.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    /// Number among all bits.
+    pub(super) id: u32,
+    pub(super) page: Arc<DirtyBitmap>,
+    /// Number in its page.
+    pub(super) bit: usize,
+}
+
+impl Mark {
+    /// Says that its owner has news, which the caller has written before.
+    pub(super) fn mark(&self) {
+        self.page.mark(self.bit);
+    }
+}
+
+impl<O: Copy> Marks<O> {
+    pub(super) fn new() -> Self {
+        Self { pages: Vec::new(), owners: Vec::new(), free: Vec::new() }
+    }
+
+    /// A bit for `owner`.
+    pub(super) fn take(&mut self, owner: O) -> Mark {
+        let id = self.free.pop().unwrap_or_else(|| {
+            let first = self.owners.len();
+            self.pages.push(Arc::new(DirtyBitmap::new(DirtyBitmap::LINE_BITS)));
+            self.owners.resize(first + DirtyBitmap::LINE_BITS, None);
+            self.free.extend((first as u32 + 1..self.owners.len() as u32).rev());
+            first as u32
+        });
+        self.owners[id as usize] = Some(owner);
+        let page = self.pages[id as usize / DirtyBitmap::LINE_BITS].clone();
+        Mark { id, page, bit: id as usize % DirtyBitmap::LINE_BITS }
+    }
+
+    pub(super) fn set_owner(&mut self, id: u32, owner: O) {
+        self.owners[id as usize] = Some(owner);
+    }
+
+    /// Takes a bit back. Whoever still marks it causes a needless look at its next owner.
+    pub(super) fn give_back(&mut self, id: u32) {
+        if self.owners[id as usize].take().is_some() {
+            self.free.push(id);
+        }
+    }
+
+    /// Clears all bits and calls `news` for the owner of each that was set.
+    pub(super) fn sweep(&self, mut news: impl FnMut(u32, O)) {
+        for (page, first) in self.pages.iter().zip((0..).step_by(DirtyBitmap::LINE_BITS)) {
+            page.sweep(|bit| {
+                if let Some(owner) = self.owners[first + bit] {
+                    news((first + bit) as u32, owner);
+                }
+            });
+        }
+    }
+
+    /// Whether a bit is set.
+    pub(super) fn any(&self) -> bool {
+        self.pages.iter().any(|page| page.any())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_beyond_one_page_reach_their_owners_and_returned_ones_nobody() {
+        let mut marks = Marks::new();
+        let taken: Vec<_> = (0..1500u32).map(|owner| marks.take(owner)).collect();
+        for owner in [0, 511, 512, 1499] {
+            taken[owner].mark();
+        }
+        marks.give_back(taken[512].id);
+        let mut swept = Vec::new();
+        marks.sweep(|_, owner| swept.push(owner));
+        assert_eq!(swept, [0, 511, 1499]);
+        assert!(!marks.any());
+        assert_eq!(marks.take(7).id, taken[512].id);
+    }
+}

@@ -1,0 +1,56 @@
+//! The picture that the arbiter gives of the engine.
+
+use super::arbiter::Arbiter;
+use super::counts::{ArbiterStatus, EndpointStatus, EngineSnapshot, read};
+use crate::time::Timestamp;
+
+impl Arbiter {
+    /// A picture of this moment.
+    pub(super) fn picture(&self) -> EngineSnapshot {
+        let Self { shared, desk, turns, .. } = self;
+        let scheduler = &desk.scheduler;
+        let now = shared.clock.now();
+        let classes = scheduler.classes().map(|(id, name)| {
+            let mut status = desk.counts[id.index()].status(id, name.clone());
+            status.waiting = scheduler.usage(id);
+            status.oldest = scheduler.oldest_arrival(id).map(|arrival| now.saturating_since(arrival));
+            status.deficit = scheduler.deficit(id);
+            status.quantum = scheduler.quantum(id);
+            if let Some(queue) = &self.classes[id.index()] {
+                let (full, late) = (read(&queue.route.door.full), read(&queue.route.door.late));
+                status.submitted += full + late;
+                status.refused.ingress_full = full;
+                status.expired += late;
+            }
+            status
+        });
+        let endpoints = scheduler.endpoints().map(|(index, endpoint)| EndpointStatus {
+            endpoint,
+            active: scheduler.active(index),
+            booked: super::endpoints::booked(desk.endpoints.load(index)),
+            busy_for: scheduler
+                .classes()
+                .map(|(class, _)| class)
+                .filter(|&class| scheduler.is_busy(class, index))
+                .collect(),
+            waiting: scheduler.waiting_for(index),
+        });
+        EngineSnapshot {
+            uptime: now.saturating_since(Timestamp::ZERO),
+            classes: classes.collect(),
+            endpoints: endpoints.collect(),
+            arbiter: ArbiterStatus {
+                turns: turns.turns,
+                decisions: desk.decisions,
+                sleeps: turns.sleeps,
+                longest_turn: turns.longest,
+                intake: turns.intake.clone(),
+                dispatches: turns.dispatches.clone(),
+            },
+            invalid: read(&shared.door.invalid),
+            turned_away: read(&shared.door.closed),
+            clamped: read(&shared.door.clamped),
+            stale_releases: shared.releases.stale(),
+        }
+    }
+}
