@@ -1,10 +1,12 @@
 //! The arbiter: the one thread that owns the scheduler. Each turn it takes what has come in, bounded, and dispatches
 //! what can go, bounded; it sleeps when there is nothing.
 //!
-//! The bounds keep the classes' shares when the arbiter itself is the bottleneck. Every class's ingress queue is
-//! drained by up to [`BATCH`] requests before the next [`BATCH`] dispatches, so a class always has as much in its
-//! lanes as deficit round robin could give it, and no class's backlog stands in front of another's. One turn takes
-//! in at most [`INTAKE`] requests, so that a flood on many classes cannot keep the arbiter from dispatching.
+//! The bounds keep the classes' shares when the arbiter itself is the bottleneck. Before every [`BATCH`] dispatches,
+//! each class is topped up from its ingress queue to at least [`BATCH`] waiting requests, as far as it has them: so it
+//! always has as much in its lanes as deficit round robin could give it, and no class's backlog stands in front of
+//! another's. What goes beyond that is taken in by turns, [`INTAKE`] requests at most, so that a flood on many classes
+//! does not keep the arbiter from dispatching. Only a queue limit may ask for more: before it refuses a request,
+//! everything that can go is dispatched.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +31,7 @@ use crate::worker::WorkerSnapshot;
 
 /// Requests taken from one class, and dispatches made, per turn. Guessed: some 50 µs of work.
 const BATCH: usize = 256;
-/// Requests taken in altogether per turn. Derived: with up to four classes in flood each gets its whole batch.
+/// Requests per turn that classes get taken in beyond a batch of waiting ones. Guessed: as long as the dispatches.
 const INTAKE: usize = 4 * BATCH;
 /// Fruitless turns before the arbiter sleeps. Guessed: some 10 µs, a third of what a wake-up costs.
 const FRUITLESS_TURNS: u32 = 64;
@@ -232,25 +234,24 @@ impl Arbiter {
                 fresh.push_back(class);
             }
         });
-        let mut budget = INTAKE;
+        let (mut budget, mut total) = (INTAKE, 0);
         for _ in 0..fresh.len() {
-            if budget == 0 {
-                break;
-            }
             let Some(class) = fresh.pop_front() else { break };
             let Some(queue) = &mut classes[class.index()] else { continue };
-            let most = BATCH.min(budget);
+            let lacking = BATCH.saturating_sub(desk.scheduler.usage(class).requests as usize);
+            let most = lacking.max(BATCH.min(budget));
             let taken = queue.consumer.drain(most, |item| desk.take_in(class, item));
-            budget -= taken;
+            total += taken;
+            budget = budget.saturating_sub(taken);
             queue.listed = taken == most;
             if queue.listed {
                 fresh.push_back(class);
             }
         }
-        if budget < INTAKE {
-            self.turns.intake.saturating_record((INTAKE - budget) as u64);
+        if total > 0 {
+            self.turns.intake.saturating_record(total as u64);
         }
-        budget < INTAKE
+        total > 0
     }
 
     /// Takes requests whose callers have left out of their lanes.

@@ -1,6 +1,7 @@
 //! What an engine is made of, checked when it starts.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::arbiter::{Arbiter, Queue};
 use super::cores::{self, CorePinning};
@@ -93,7 +94,10 @@ impl EngineBuilder {
         let (started, starter) = ticket::<(), Result<Arc<Shared>, StartError>>(());
         let thread = spawn("tollgate-arbiter", move || {
             let starter = Answerer::new(starter);
-            match self.arbiter() {
+            let made = catch_unwind(AssertUnwindSafe(|| self.arbiter())).unwrap_or_else(|_| {
+                Err(StartError::Thread { message: "the arbiter panicked while it started".into() })
+            });
+            match made {
                 Ok((arbiter, shared)) => {
                     if starter.answer(Ok(shared)).is_ok() {
                         arbiter.run();

@@ -397,7 +397,11 @@ impl<T> Scheduler<T> {
             return;
         }
         if !self.constrained.is_empty() {
-            self.flipped.extend_from_slice(self.pool.flipped());
+            for view in self.pool.flipped() {
+                if !self.flipped.contains(view) {
+                    self.flipped.push(*view);
+                }
+            }
         }
         for &view in self.pool.flipped() {
             for &gate in self.pool.gates_of(view) {

@@ -35,12 +35,12 @@ impl DirtyBitmap {
         let word = &self.lines[bit / Self::LINE_BITS][bit % Self::LINE_BITS / WORD];
         let mask = 1 << (bit % WORD);
         // SeqCst: orders the caller's news before the load of the bit; partner: the fence in `sweep`. Either that
-        // sweep sees the news, or this load sees the bit cleared.
+        // sweep sees the news, or this load sees the bit cleared, and then whoever swaps out the new one sees it.
         fence(Ordering::SeqCst);
         // Relaxed: the fences order it.
         if word.load(Ordering::Relaxed) & mask == 0 {
-            // Release: the news becomes visible to the sweep that swaps this bit out.
-            word.fetch_or(mask, Ordering::Release);
+            // Relaxed: the fence above publishes the news with the bit.
+            word.fetch_or(mask, Ordering::Relaxed);
         }
     }
 
@@ -52,9 +52,10 @@ impl DirtyBitmap {
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            // Acquire: the news that `mark` released with the bit.
-            let mut bits = word.swap(0, Ordering::Acquire);
-            // SeqCst: orders the clearing before the caller's look at the news; partner: the fence in `mark`.
+            // Relaxed: the fence below orders it.
+            let mut bits = word.swap(0, Ordering::Relaxed);
+            // SeqCst: orders the clearing before the caller's look at the news; partner: the fence in `mark`, whose
+            // news are visible behind this one.
             fence(Ordering::SeqCst);
             while bits != 0 {
                 news(first + bits.trailing_zeros() as usize);

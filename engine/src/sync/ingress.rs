@@ -13,6 +13,7 @@
 //!
 //! A producer that is suspended anywhere in a push holds up nobody: the stack is whole at every step.
 
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
 
@@ -92,6 +93,8 @@ struct Shared<T> {
     head: CachePadded<AtomicPtr<Node<T>>>,
     len: CachePadded<AtomicUsize>,
     capacity: usize,
+    /// The queue owns nodes, so that it may go to another thread only if they may.
+    nodes: PhantomData<Arc<Node<T>>>,
 }
 
 /// `head` of a closed queue. Nodes are aligned to more than this address.
@@ -100,6 +103,11 @@ fn closed<T>() -> *mut Node<T> {
 }
 
 /// The end that any thread may push to.
+///
+/// ```compile_fail
+/// fn sent<T: Send>() {}
+/// sent::<tollgate::sync::ingress::Producer<std::rc::Rc<()>>>();
+/// ```
 #[derive(Debug)]
 pub struct Producer<T, const LINK: usize = INGRESS>(Arc<Shared<T>>);
 
@@ -144,6 +152,7 @@ fn pair<T, const LINK: usize>(capacity: usize) -> (Producer<T, LINK>, Consumer<T
         head: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
         len: CachePadded::new(AtomicUsize::new(0)),
         capacity,
+        nodes: PhantomData,
     });
     (Producer(shared.clone()), Consumer { shared, chain: ptr::null_mut() })
 }
@@ -154,7 +163,7 @@ impl<T, const LINK: usize> Producer<T, LINK> {
     /// # Errors
     /// The queue is full or closed.
     pub fn push(&self, item: Queued<T, LINK>) -> Result<(), PushError<T, LINK>> {
-        let Shared { head, len, capacity } = &*self.0;
+        let Shared { head, len, capacity, .. } = &*self.0;
         // Relaxed: a count, which publishes nothing.
         if len.fetch_add(1, Ordering::Relaxed) >= *capacity {
             len.fetch_sub(1, Ordering::Relaxed);

@@ -2,12 +2,13 @@
 //!
 //! 1. The sleeper announces that it sleeps.
 //! 2. It looks at every source of work once more.
-//! 3. It parks until somebody takes the announcement back.
+//! 3. It parks, and takes the announcement back when it wakes.
 //!
-//! A notifier first makes its work visible, then looks for the announcement; the first who finds it takes it back
-//! and unparks. Both sides write, then read what the other writes, so both need a SeqCst fence in between: with
-//! less, the sleeper could miss the work and the notifier the announcement. While the arbiter is awake, a
-//! notification is a fence and a load of a line that nobody writes.
+//! A notifier first makes its work visible, then looks for the announcement, and unparks the sleeper if it finds it.
+//! Both sides write, then read what the other writes, so both need a SeqCst fence in between: with less, the sleeper
+//! could miss the work and the notifier the announcement. While the arbiter is awake, a notification is a fence and a
+//! load of a line that nobody writes. While it wakes, several notifiers may unpark it: the first makes the system call.
+//! None relies on another, so one that is suspended anywhere holds up nobody.
 
 use std::time::Duration;
 
@@ -49,16 +50,13 @@ impl Notifier {
 
     #[cold]
     fn wake(&self) {
-        // Relaxed: the exchange picks the one notifier that unparks; the work itself is published by its source.
-        let taken = self.0.state.compare_exchange(ASLEEP, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
-        if taken.is_ok() {
-            self.0.thread.unpark();
-        }
+        self.0.thread.unpark();
     }
 }
 
 impl Sleeper {
-    /// Sleeps until notified, at most for `limit`, unless `work` says that there is some. Returns whether it slept.
+    /// Sleeps until notified, at most for `limit`, unless `work` says that there is some. It may also wake for
+    /// nothing. Returns whether it slept.
     ///
     /// Must be called on the thread that called [`sleep`]; elsewhere it would sleep until its limit.
     pub fn sleep(&mut self, limit: Option<Duration>, work: impl FnOnce() -> bool) -> bool {
@@ -67,20 +65,15 @@ impl Sleeper {
         state.store(ASLEEP, Ordering::Relaxed);
         // SeqCst: orders the announcement before the look for work; partner: the fence in `notify`.
         fence(Ordering::SeqCst);
-        if work() {
-            state.store(AWAKE, Ordering::Relaxed);
-            return false;
-        }
-        // Relaxed: what the notifier has done is read from its source, behind orderings of its own.
-        while state.load(Ordering::Relaxed) == ASLEEP {
+        let sleeps = !work();
+        if sleeps {
             match limit {
                 None => park(),
-                Some(limit) => {
-                    park_timeout(limit);
-                    state.store(AWAKE, Ordering::Relaxed);
-                }
+                Some(limit) => park_timeout(limit),
             }
         }
-        true
+        // Relaxed: a notifier that still reads the announcement unparks once too often.
+        state.store(AWAKE, Ordering::Relaxed);
+        sleeps
     }
 }
