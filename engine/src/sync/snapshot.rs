@@ -11,28 +11,63 @@ use arc_swap::ArcSwapAny;
 #[cfg(not(loom))]
 type Cell<T> = ArcSwapAny<DataArc<T>>;
 
+#[cfg(not(loom))]
+type Cache<T> = arc_swap::Cache<Arc<Cell<T>>, DataArc<T>>;
+
 /// arc-swap's interface over loom's mutex.
 #[cfg(loom)]
 #[derive(Debug)]
-struct Cell<T>(super::Mutex<DataArc<T>>);
+struct Cell<T> {
+    value: super::Mutex<DataArc<T>>,
+    /// Stands for the pointer that [`Cache`] compares; the lock alone would order more than arc-swap does.
+    version: super::AtomicUsize,
+}
 
 #[cfg(loom)]
 impl<T> Cell<T> {
     fn new(value: DataArc<T>) -> Self {
-        Self(super::Mutex::new(value))
+        Self { value: super::Mutex::new(value), version: super::AtomicUsize::new(0) }
     }
 
     fn load_full(&self) -> DataArc<T> {
-        self.0.lock().clone()
+        self.value.lock().clone()
     }
 
     fn compare_and_swap(&self, current: &DataArc<T>, new: DataArc<T>) -> DataArc<T> {
-        let mut value = self.0.lock();
+        let mut value = self.value.lock();
         let before = value.clone();
         if DataArc::ptr_eq(&before, current) {
             *value = new;
+            self.version.fetch_add(1, super::Ordering::Relaxed);
         }
         before
+    }
+}
+
+/// arc-swap's cache: looking whether the value is the cached one is a relaxed load.
+#[cfg(loom)]
+#[derive(Debug)]
+struct Cache<T> {
+    cell: Arc<Cell<T>>,
+    value: DataArc<T>,
+    version: usize,
+}
+
+#[cfg(loom)]
+impl<T> Cache<T> {
+    fn new(cell: Arc<Cell<T>>) -> Self {
+        let (value, version) = (cell.load_full(), 0);
+        let mut cache = Self { cell, value, version };
+        cache.load();
+        cache
+    }
+
+    fn load(&mut self) -> &DataArc<T> {
+        let version = self.cell.version.load(super::Ordering::Relaxed);
+        if version != self.version {
+            (self.value, self.version) = (self.cell.load_full(), version);
+        }
+        &self.value
     }
 }
 
@@ -75,28 +110,22 @@ impl<T> SnapshotCell<T> {
 
     /// A reader that has seen the current value.
     pub fn reader(&self) -> Reader<T> {
-        #[cfg(not(loom))]
-        let cache = arc_swap::Cache::new(self.0.clone());
-        #[cfg(loom)]
-        let cache = self.clone();
-        Reader { seen: self.load(), cache }
+        let mut cache = Cache::new(self.0.clone());
+        Reader { seen: cache.load().clone(), cache }
     }
 }
 
 /// One reader's memory of the value: looking whether there is a newer one costs a load.
 #[derive(Debug)]
 pub struct Reader<T> {
-    #[cfg(not(loom))]
-    cache: arc_swap::Cache<Arc<Cell<T>>, DataArc<T>>,
-    #[cfg(loom)]
-    cache: SnapshotCell<T>,
+    cache: Cache<T>,
     seen: DataArc<T>,
 }
 
 impl<T> Reader<T> {
     /// The current value, if this reader has not seen it yet.
     pub fn newer(&mut self) -> Option<DataArc<T>> {
-        let current = DataArc::clone(&self.cache.load());
+        let current = self.cache.load().clone();
         if DataArc::ptr_eq(&current, &self.seen) {
             return None;
         }
@@ -106,7 +135,7 @@ impl<T> Reader<T> {
 
     /// Whether [`newer`](Self::newer) would find one.
     pub fn has_newer(&mut self) -> bool {
-        !DataArc::ptr_eq(&self.cache.load(), &self.seen)
+        !DataArc::ptr_eq(self.cache.load(), &self.seen)
     }
 }
 
