@@ -5,11 +5,12 @@
 //! Trusted: wakers, which here only count, except in `wait`, where loom's own one unparks.
 
 use std::future::poll_fn;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use loom::sync::Arc;
-use loom::thread;
+use loom::thread::{self, ThreadId};
 use tollgate::sync::DataArc;
 use tollgate::sync::dirty::DirtyBitmap;
 use tollgate::sync::load::{EndpointLoad, Releases};
@@ -18,24 +19,27 @@ use tollgate::sync::ticket::{Answerer, Asker, ticket};
 
 use crate::model::{bound, check};
 
-/// What a permit does when it is dropped. Counts outside of loom, so the count itself orders nothing.
+/// The threads that released a booking, recorded outside of loom, so that the record orders nothing.
+type Releasers = DataArc<Mutex<Vec<ThreadId>>>;
+
+/// What a permit does when it is dropped.
 struct Booking {
     load: Arc<EndpointLoad>,
-    releases: DataArc<AtomicUsize>,
+    releasers: Releasers,
 }
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        self.releases.fetch_add(1, Ordering::Relaxed);
+        self.releasers.lock().unwrap().push(thread::current().id());
         self.load.release(5, 1);
     }
 }
 
-/// An endpoint and what its bookings have done.
+/// An endpoint and who has released its bookings.
 #[derive(Clone)]
 struct Endpoint {
     load: Arc<EndpointLoad>,
-    releases: DataArc<AtomicUsize>,
+    releasers: Releasers,
 }
 
 impl Endpoint {
@@ -43,21 +47,15 @@ impl Endpoint {
         let (notifier, _) = sleep();
         let dirty = Arc::new(DirtyBitmap::new(1));
         let load = Arc::new(EndpointLoad::new(dirty, 0, Arc::new(Releases::new(notifier))));
-        Self { load, releases: DataArc::default() }
+        Self { load, releasers: DataArc::default() }
     }
 
-    /// Books, then answers with what releases it.
-    fn dispatch(&self, answerer: Answerer<u32, Booking>) {
+    /// Books, then answers with what releases it. Returns whether the answer was accepted; else it is released here.
+    fn dispatch(&self, answerer: Answerer<u32, Booking>) -> bool {
         assert_eq!(*answerer.question(), 1);
         self.load.book(5);
-        let booking = Booking { load: self.load.clone(), releases: self.releases.clone() };
-        // An answer that comes back releases here.
-        let _ = answerer.answer(booking);
-    }
-
-    fn assert_released_once(&self) {
-        assert_eq!(self.releases.load(Ordering::Relaxed), 1);
-        assert_eq!(self.load.booked(), (0, 0));
+        let booking = Booking { load: self.load.clone(), releasers: self.releasers.clone() };
+        answerer.answer(booking).is_ok()
     }
 }
 
@@ -81,7 +79,8 @@ fn poll<A>(asker: &mut Asker<u32, A>, woken: &DataArc<Woken>) -> Poll<(A, u32)> 
     asker.poll(&mut Context::from_waker(&Waker::from(woken.clone())))
 }
 
-/// The answer comes while `ask` does what it likes with the asker; in the end the booking is released.
+/// The answer comes while `ask` does what it likes with the asker. In the end the booking is released, once, by the
+/// asker's thread if the answer was accepted and by the arbiter's if it came back.
 fn answer_against(ask: impl FnOnce(Asker<u32, Booking>)) {
     let endpoint = Endpoint::new();
     let (asker, queued) = ticket(1);
@@ -89,9 +88,12 @@ fn answer_against(ask: impl FnOnce(Asker<u32, Booking>)) {
         let endpoint = endpoint.clone();
         thread::spawn(move || endpoint.dispatch(Answerer::new(queued)))
     };
+    let arbiter_id = arbiter.thread().id();
     ask(asker);
-    arbiter.join().unwrap();
-    endpoint.assert_released_once();
+    let accepted = arbiter.join().unwrap();
+    let releaser = if accepted { thread::current().id() } else { arbiter_id };
+    assert_eq!(*endpoint.releasers.lock().unwrap(), [releaser]);
+    assert_eq!(endpoint.load.booked(), (0, 0));
 }
 
 #[test]
