@@ -58,27 +58,43 @@ fn two_releases_against_sweep_read_and_the_next_booking() {
     });
 }
 
+/// Two threads each write news and mark its bit, while this one sweeps and looks at the news of the bits.
+fn two_markers_against_a_sweep(bits: [usize; 2]) {
+    let dirty = Arc::new(DirtyBitmap::new(2));
+    let news = bits.map(|bit| (bit, Arc::new(AtomicU32::new(0))));
+    let markers = news.clone().map(|(bit, news)| {
+        let dirty = dirty.clone();
+        thread::spawn(move || {
+            news.store(1, Ordering::Relaxed);
+            dirty.mark(bit);
+        })
+    });
+    let mut view = [0, 0];
+    let mut look = |swept| {
+        for (view, (bit, news)) in view.iter_mut().zip(&news) {
+            if *bit == swept {
+                *view = news.load(Ordering::Relaxed);
+            }
+        }
+    };
+    dirty.sweep(&mut look);
+    for marker in markers {
+        marker.join().unwrap();
+    }
+    dirty.sweep(look);
+    assert_eq!(view, [1, 1]);
+}
+
 #[test]
 fn mark_of_a_bit_that_another_has_marked_against_a_sweep() {
     check("dirty: two markers of one bit against a sweep", bound::NONE, || {
-        let dirty = Arc::new(DirtyBitmap::new(1));
-        let news = [0; 2].map(|_| Arc::new(AtomicU32::new(0)));
-        let markers = news.clone().map(|news| {
-            let dirty = dirty.clone();
-            thread::spawn(move || {
-                news.store(1, Ordering::Relaxed);
-                dirty.mark(0);
-            })
-        });
-        let read = || [0, 1].map(|i: usize| news[i].load(Ordering::Relaxed));
-        let mut view = [0, 0];
-        dirty.sweep(|_| view = read());
-        for marker in markers {
-            marker.join().unwrap();
-        }
-        dirty.sweep(|_| view = read());
-        assert_eq!(view, [1, 1]);
+        two_markers_against_a_sweep([0, 0])
     });
+}
+
+#[test]
+fn marks_of_two_bits_of_a_word_against_a_sweep() {
+    check("dirty: markers of two bits against a sweep", bound::NONE, || two_markers_against_a_sweep([0, 1]));
 }
 
 #[test]
