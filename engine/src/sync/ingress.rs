@@ -60,7 +60,9 @@ impl<T> Queued<T> {
 
 impl<T, const LINK: usize> Queued<T, LINK> {
     fn into_raw(self) -> *mut Node<T> {
-        Arc::into_raw(self.0).cast_mut()
+        let node = Arc::into_raw(self.0).cast_mut();
+        node.expose_provenance();
+        node
     }
 
     /// # Safety
@@ -100,6 +102,12 @@ struct Shared<T> {
 /// `head` of a closed queue. Nodes are aligned to more than this address.
 fn closed<T>() -> *mut Node<T> {
     ptr::without_provenance_mut(1)
+}
+
+/// The node at this address, whatever node was there when the address was read: between a producer's look at `head`
+/// and its exchange, a node may have been freed and another one allocated in its place.
+fn live<T>(node: *mut Node<T>) -> *mut Node<T> {
+    ptr::with_exposed_provenance_mut(node.addr())
 }
 
 /// The end that any thread may push to.
@@ -198,15 +206,24 @@ impl<T, const LINK: usize> Producer<T, LINK> {
 impl<T, const LINK: usize> Consumer<T, LINK> {
     /// Hands up to `most` items to `f`, oldest first, and returns how many.
     pub fn drain(&mut self, most: usize, mut f: impl FnMut(Queued<T, LINK>)) -> usize {
-        let mut taken = 0;
-        while taken < most {
+        /// Gives the places of the taken items back, also if `f` panics.
+        struct Taken<'a>(&'a AtomicUsize, usize);
+
+        impl Drop for Taken<'_> {
+            fn drop(&mut self) {
+                // Relaxed: a count, which publishes nothing.
+                self.0.fetch_sub(self.1, Ordering::Relaxed);
+            }
+        }
+
+        let shared = self.shared.clone();
+        let mut taken = Taken(&shared.len, 0);
+        while taken.1 < most {
             let Some(item) = self.pop() else { break };
-            taken += 1;
+            taken.1 += 1;
             f(item);
         }
-        // Relaxed: a count, which publishes nothing.
-        self.shared.len.fetch_sub(taken, Ordering::Relaxed);
-        taken
+        taken.1
     }
 
     /// Closes the queue for good and hands what it still holds to `f`, oldest first. Every push that has returned
@@ -228,7 +245,7 @@ impl<T, const LINK: usize> Consumer<T, LINK> {
         if self.chain.is_null() {
             self.take(ptr::null_mut());
         }
-        let node = self.chain;
+        let node = live(self.chain);
         if node.is_null() {
             return None;
         }
@@ -249,7 +266,7 @@ impl<T, const LINK: usize> Consumer<T, LINK> {
         // Acquire: makes visible the links and values that producers released in `push`.
         let mut newest = self.shared.head.swap(leave, Ordering::Acquire);
         while !newest.is_null() {
-            let node = newest;
+            let node = live(newest);
             // SAFETY: the swap made the whole stack this consumer's own.
             newest = unsafe { (*node).next[LINK].with_mut(|next| std::mem::replace(&mut *next, self.chain)) };
             self.chain = node;

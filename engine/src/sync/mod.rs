@@ -101,11 +101,57 @@ mod facade {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
+    pub(crate) use loom::sync::atomic::{Ordering, fence};
     pub(crate) use loom::thread::{JoinHandle, Thread, current, panicking, park};
     use std::task::Waker;
+
+    /// Loom's atomics, with every order of their loads explored.
+    ///
+    /// Loom looks for another order of two accesses if at least one of them writes, but compares a write only with
+    /// the access right before it. Where a thread loads, another loads and writes, the second load hides the first:
+    /// loom never lets the write come before it. So each load first stores to an atomic that nobody reads: the
+    /// stores put the loads into every order, and make nothing visible to anybody.
+    macro_rules! atomics {
+        ($($name:ident $(<$parameter:ident>)?: $value:ty;)*) => {$(
+            #[derive(Debug)]
+            pub(crate) struct $name $(<$parameter>)? {
+                value: loom::sync::atomic::$name $(<$parameter>)?,
+                loads: loom::sync::atomic::AtomicBool,
+            }
+
+            impl $(<$parameter>)? $name $(<$parameter>)? {
+                pub(crate) fn new(value: $value) -> Self {
+                    Self {
+                        value: loom::sync::atomic::$name::new(value),
+                        loads: loom::sync::atomic::AtomicBool::new(false),
+                    }
+                }
+
+                #[track_caller]
+                pub(crate) fn load(&self, ordering: Ordering) -> $value {
+                    self.loads.store(true, Ordering::Relaxed);
+                    self.value.load(ordering)
+                }
+            }
+
+            impl $(<$parameter>)? std::ops::Deref for $name $(<$parameter>)? {
+                type Target = loom::sync::atomic::$name $(<$parameter>)?;
+
+                fn deref(&self) -> &Self::Target {
+                    &self.value
+                }
+            }
+        )*};
+    }
+
+    atomics! {
+        AtomicBool: bool;
+        AtomicU8: u8;
+        AtomicU32: u32;
+        AtomicU64: u64;
+        AtomicUsize: usize;
+        AtomicPtr<T>: *mut T;
+    }
 
     /// Loom has no clock: a park with a time limit is one without.
     pub(crate) fn park_timeout(_limit: std::time::Duration) {

@@ -11,19 +11,26 @@ use arc_swap::ArcSwapAny;
 #[cfg(not(loom))]
 type Cell<T> = ArcSwapAny<DataArc<T>>;
 
+#[cfg(not(loom))]
+type Cache<T> = arc_swap::Cache<Arc<Cell<T>>, DataArc<T>>;
+
 /// arc-swap's interface over loom's mutex.
 #[cfg(loom)]
 #[derive(Debug)]
-struct Cell<T>(super::Mutex<DataArc<T>>);
+struct Cell<T> {
+    value: super::Mutex<DataArc<T>>,
+    /// Stands for the pointer that [`Cache`] compares; the lock alone would order more than arc-swap does.
+    version: super::AtomicUsize,
+}
 
 #[cfg(loom)]
 impl<T> Cell<T> {
     fn new(value: DataArc<T>) -> Self {
-        Self(super::Mutex::new(value))
+        Self { value: super::Mutex::new(value), version: super::AtomicUsize::new(0) }
     }
 
     fn load_full(&self) -> DataArc<T> {
-        self.0.lock().clone()
+        self.value.lock().clone()
     }
 
     fn load(&self) -> DataArc<T> {
@@ -31,35 +38,39 @@ impl<T> Cell<T> {
     }
 
     fn compare_and_swap(&self, current: &DataArc<T>, new: DataArc<T>) -> DataArc<T> {
-        let mut value = self.0.lock();
+        let mut value = self.value.lock();
         let before = value.clone();
         if DataArc::ptr_eq(&before, current) {
             *value = new;
+            self.version.fetch_add(1, super::Ordering::Relaxed);
         }
         before
     }
 }
 
-/// A reader's copy of the value, which is renewed when it is looked at.
-#[cfg(not(loom))]
-type Cache<T> = arc_swap::Cache<Arc<Cell<T>>, DataArc<T>>;
-
-/// arc-swap's interface over the stand-in.
+/// arc-swap's cache: looking whether the value is the cached one is a relaxed load.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Cache<T> {
     cell: Arc<Cell<T>>,
     value: DataArc<T>,
+    version: usize,
 }
 
 #[cfg(loom)]
 impl<T> Cache<T> {
     fn new(cell: Arc<Cell<T>>) -> Self {
-        Self { value: cell.load_full(), cell }
+        let (value, version) = (cell.load_full(), 0);
+        let mut cache = Self { cell, value, version };
+        cache.load();
+        cache
     }
 
     fn load(&mut self) -> &DataArc<T> {
-        self.value = self.cell.load_full();
+        let version = self.cell.version.load(super::Ordering::Relaxed);
+        if version != self.version {
+            (self.value, self.version) = (self.cell.load_full(), version);
+        }
         &self.value
     }
 }
@@ -114,7 +125,8 @@ impl<T> SnapshotCell<T> {
 
     /// A reader that has seen the current value.
     pub fn reader(&self) -> Reader<T> {
-        Reader { seen: self.load(), cache: Cache::new(self.0.clone()) }
+        let mut cache = Cache::new(self.0.clone());
+        Reader { seen: cache.load().clone(), cache }
     }
 }
 
@@ -128,7 +140,7 @@ pub struct Reader<T> {
 impl<T> Reader<T> {
     /// The current value, if this reader has not seen it yet.
     pub fn newer(&mut self) -> Option<DataArc<T>> {
-        let current = DataArc::clone(self.cache.load());
+        let current = self.cache.load().clone();
         if DataArc::ptr_eq(&current, &self.seen) {
             return None;
         }
