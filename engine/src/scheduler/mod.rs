@@ -386,8 +386,8 @@ impl<T> Scheduler<T> {
             self.rank_lane(lane);
         }
         self.flipped.clear();
-        for class in 0..self.classes.len() as u32 {
-            self.refresh_candidate(ClassId(class));
+        for place in 0..self.ring.classes().len() {
+            self.refresh_candidate(self.ring.classes()[place]);
         }
     }
 
@@ -426,7 +426,7 @@ impl<T> Scheduler<T> {
         self.ring.deficit(class)
     }
 
-    /// Credit that a class earns per round \[tokens\]; 0 once the class is gone.
+    /// Credit that a class earns per round \[tokens\]; 0 for one that is not in the ring.
     pub fn quantum(&self, class: ClassId) -> u64 {
         self.ring.quantum(class)
     }
@@ -437,7 +437,7 @@ impl<T> Scheduler<T> {
         found.copied()
     }
 
-    /// Classes in ring order, draining ones included.
+    /// Classes in ring order, with those that are gone from the policy and had something waiting at the last reload.
     pub fn classes(&self) -> impl Iterator<Item = (ClassId, &DataArc<str>)> {
         self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].name))
     }

@@ -14,8 +14,8 @@ impl<T> Scheduler<T> {
     ///
     /// Classes are matched by name. What waits stays where it is, with its snapshot and its usage. Credit is kept, but
     /// cut to the larger of the new quantum and the cost of the best head. A changed order sorts what waits anew. A
-    /// class that is gone keeps its old settings and its place in the ring until it has drained; enqueueing to it is the
-    /// caller's mistake. Waiting times are bounded as at the time of enqueueing.
+    /// class that is gone and has something waiting keeps its old settings and its place in the ring, and drains;
+    /// enqueueing to it is the caller's mistake. It leaves the ring with the first reload that finds it empty. Waiting times are bounded as at the time of enqueueing.
     pub fn reload(&mut self, profile: &Profile) -> Vec<ClassId> {
         let mut names = Names::default();
         for (id, class) in (0..).zip(&mut self.classes) {
@@ -92,6 +92,9 @@ impl<T> Scheduler<T> {
             slots.sort_unstable_by_key(|&slot| self.slab.hot(slot).key);
             for slot in slots {
                 self.lanes[lane].push(slot, &mut self.slab);
+            }
+            if self.lanes[lane].pin.is_some() {
+                self.rank_lane(lane);
             }
         }
     }

@@ -113,7 +113,7 @@ mod facade {
     /// stores put the loads into every order, and make nothing visible to anybody.
     macro_rules! atomics {
         ($($name:ident $(<$parameter:ident>)?: $value:ty;)*) => {$(
-            #[derive(Debug)]
+            #[derive(Debug, Default)]
             pub(crate) struct $name $(<$parameter>)? {
                 value: loom::sync::atomic::$name $(<$parameter>)?,
                 loads: loom::sync::atomic::AtomicBool,
