@@ -14,8 +14,8 @@ use std::thread;
 use oracle::{Coverage, Dispatched, Oracle, Rng, World};
 use tollgate::policy::{ClassId, Profile};
 use tollgate::{
-    Booking, Dispatch, Endpoint, LimitReached, Refused, Request, RequestKey, Scheduler, Snapshot, Timestamp,
-    WorkerSnapshot,
+    Booking, Dispatch, Endpoint, Expired, LimitReached, Picked, Refused, Request, RequestKey, Scheduler,
+    Snapshot, Timestamp, WorkerSnapshot,
 };
 
 const CASES: u64 = 2_000;
@@ -47,6 +47,11 @@ enum Op {
     Cancel {
         id: u64,
     },
+    /// All that is due.
+    Expire {
+        now: u64,
+    },
+    Reload(Box<Profile>),
     PrefillComplete {
         id: u64,
     },
@@ -62,7 +67,6 @@ enum Op {
 
 /// How a case is driven.
 struct Mix {
-    classes: u64,
     most_waiting: usize,
     /// Weights of operations.
     arrive: u64,
@@ -71,12 +75,13 @@ struct Mix {
     cancel: u64,
     external: u64,
     workers: u64,
+    expire: u64,
+    reload: u64,
 }
 
 impl Mix {
-    fn new(classes: usize, rng: &mut Rng) -> Self {
+    fn new(rng: &mut Rng) -> Self {
         Self {
-            classes: classes as u64,
             most_waiting: rng.pick(&[4, 12, 30, 60]),
             arrive: rng.pick(&[40, 80, 120]),
             dispatch: rng.pick(&[20, 40, 80]),
@@ -84,6 +89,8 @@ impl Mix {
             cancel: rng.pick(&[0, 2, 15]),
             external: rng.pick(&[0, 2, 15]),
             workers: rng.pick(&[1, 3, 15]),
+            expire: rng.pick(&[0, 5, 20]),
+            reload: rng.pick(&[0, 1, 3, 15]),
         }
     }
 
@@ -91,8 +98,18 @@ impl Mix {
         let waiting: Vec<_> = oracle.waiting().collect();
         let booked: Vec<_> = oracle.bookings().collect();
         let one_of = |rng: &mut Rng, ids: &[u64]| (!ids.is_empty()).then(|| rng.pick(ids));
-        let class = world.rng.below(self.classes) as usize;
-        let kinds = [self.arrive, self.dispatch, self.finish, self.cancel, self.external, self.workers, 2];
+        let class = world.rng.pick(oracle.open());
+        let kinds = [
+            self.arrive,
+            self.dispatch,
+            self.finish,
+            self.cancel,
+            self.external,
+            self.workers,
+            2,
+            self.expire,
+            self.reload,
+        ];
         let mut at = world.rng.below(kinds.iter().sum());
         let kind = kinds.iter().position(|n| at.checked_sub(*n).map(|rest| at = rest).is_none());
         let op = match kind.expect("below the sum") {
@@ -114,6 +131,8 @@ impl Mix {
             4 => world.endpoint().map(|endpoint| Op::SetExternal { endpoint, tokens: world.load() }),
             5 => Some(Op::SetWorkers(world.workers())),
             6 => Some(Op::Select { class, request: world.request().0 }),
+            7 => Some(Op::Expire { now: world.now() }),
+            8 => Some(Op::Reload(Box::new(world.next_profile()))),
             _ => None,
         };
         op.unwrap_or_else(|| match world.rng.below(20) {
@@ -136,14 +155,15 @@ struct Case {
     bookings: HashMap<u64, Booking>,
     /// Requests so far.
     ids: u64,
-    classes: usize,
+    /// Number in the real scheduler of each class of the oracle that it had in the ring at the last reload.
+    numbers: Vec<Option<ClassId>>,
 }
 
 impl Case {
     fn run(seed: u64, operations: usize) -> Coverage {
         let mut world = World::new(seed);
         let profile = world.profile();
-        let mix = Mix::new(profile.classes().len(), &mut world.rng);
+        let mix = Mix::new(&mut world.rng);
         let mut case = Self::new(seed, &profile);
         let first = Op::SetWorkers(world.workers());
         // Some start without workers.
@@ -167,7 +187,7 @@ impl Case {
             keys: HashMap::new(),
             bookings: HashMap::new(),
             ids: 0,
-            classes: profile.classes().len(),
+            numbers: (0..profile.classes().len() as u32).map(|i| Some(ClassId(i))).collect(),
         }
     }
 
@@ -182,7 +202,7 @@ impl Case {
         match op {
             Op::Enqueue { class, request, arrival } => {
                 let (id, snapshot) = self.arrive(&request, arrival);
-                let real = self.real.enqueue(ClassId(class as u32), snapshot.clone(), id);
+                let real = self.real.enqueue(self.number(class), snapshot.clone(), id);
                 let naive = self.oracle.enqueue(id, class, request, arrival);
                 self.compare_arrival(real, naive, id, snapshot);
             }
@@ -201,16 +221,22 @@ impl Case {
             }
             Op::Select { class, request } => {
                 let snapshot = snapshot(&request, 0);
-                let real = self.real.select(ClassId(class as u32), &snapshot);
+                let real = self.real.select(self.number(class), &snapshot);
                 let real = real.map(|index| self.endpoint(index.index()));
                 assert_eq!(real, self.oracle.select(class, &request));
             }
             Op::Cancel { id } => {
                 let real = self.keys.get(&id).and_then(|(key, _)| self.real.cancel(*key));
                 let naive = self.oracle.cancel(id);
-                let real = real.map(|picked| (picked.payload, picked.class.index(), picked.snapshot));
+                let real = real.map(|p| (p.payload, of_number(&self.numbers, p.class), p.snapshot));
                 assert_eq!(real, naive.map(|w| (w.id, w.class, self.keys[&id].1.clone())));
             }
+            Op::Expire { now } => {
+                while self.expire(now) {
+                    self.compare();
+                }
+            }
+            Op::Reload(profile) => self.reload(&profile),
             Op::PrefillComplete { id } => {
                 self.real.prefill_complete(self.bookings.get_mut(&id).expect("booked"));
                 self.oracle.prefill_complete(id);
@@ -231,6 +257,46 @@ impl Case {
                 self.real.set_workers(workers.into());
             }
         }
+    }
+
+    /// Whether one was due.
+    fn expire(&mut self, now: u64) -> bool {
+        let due = self.oracle.expired(now);
+        let Some(Expired { request: Picked { class, snapshot, payload: id }, cause }) =
+            self.real.expire(Timestamp::from_nanos(now))
+        else {
+            assert_eq!(due, [], "due by {now}");
+            return false;
+        };
+        assert!(due.contains(&id), "{id} goes before {due:?}");
+        let (w, naive) = self.oracle.expire(id, now);
+        assert_eq!((of_number(&self.numbers, class), cause), (w.class, naive));
+        assert_eq!(snapshot, self.keys[&id].1);
+        true
+    }
+
+    /// A class keeps its number while it is in the ring.
+    fn reload(&mut self, profile: &Profile) {
+        let numbers = self.real.reload(profile);
+        let before = self.oracle.ring().to_vec();
+        self.oracle.reload(profile);
+        let ring = self.oracle.ring();
+        let mut now = vec![None; self.oracle.classes().len()];
+        for &k in before.iter().filter(|k| ring.contains(k)) {
+            now[k] = self.numbers[k];
+        }
+        assert_eq!(numbers.len(), self.oracle.open().len());
+        for (&k, number) in self.oracle.open().iter().zip(numbers) {
+            assert!(now[k].is_none_or(|before| before == number), "{} was {:?}", self.oracle.name(k), now[k]);
+            assert!(!now.contains(&Some(number)) || now[k].is_some(), "{number:?} twice");
+            now[k] = Some(number);
+        }
+        self.numbers = now;
+    }
+
+    /// Of a class that takes requests.
+    fn number(&self, class: usize) -> ClassId {
+        self.numbers[class].expect("open")
     }
 
     fn arrive(&mut self, request: &Request, arrival: u64) -> (u64, Snapshot) {
@@ -259,17 +325,18 @@ impl Case {
 
     fn submit(&mut self, class: usize, request: Request, arrival: u64, release_at_once: bool) {
         let (id, snapshot) = self.arrive(&request, arrival);
-        let mut went = Vec::new();
-        let real = self.real.submit(ClassId(class as u32), snapshot.clone(), id, &mut |real, dispatch| {
-            went.push(seen(real, &dispatch));
-            if let Ok(booking) = dispatch.outcome {
-                if release_at_once {
-                    real.release(booking);
-                } else {
-                    self.bookings.insert(dispatch.request.payload, booking);
+        let (mut went, numbers) = (Vec::new(), &self.numbers);
+        let real =
+            self.real.submit(numbers[class].expect("open"), snapshot.clone(), id, &mut |real, dispatch| {
+                went.push(seen(real, numbers, &dispatch));
+                if let Ok(booking) = dispatch.outcome {
+                    if release_at_once {
+                        real.release(booking);
+                    } else {
+                        self.bookings.insert(dispatch.request.payload, booking);
+                    }
                 }
-            }
-        });
+            });
         let mut naive_went = Vec::new();
         let naive = self.oracle.submit(id, class, request, arrival, &mut |oracle, dispatched| {
             if release_at_once && dispatched.outcome.is_ok() {
@@ -285,7 +352,7 @@ impl Case {
         let real = self.real.next_request();
         let naive = self.oracle.next();
         assert_eq!(
-            real.as_ref().map(|picked| (picked.payload, picked.class.index())),
+            real.as_ref().map(|picked| (picked.payload, of_number(&self.numbers, picked.class))),
             naive.as_ref().map(|w| (w.id, w.class)),
         );
         let picked = real?;
@@ -307,7 +374,7 @@ impl Case {
     }
 
     fn keep(&mut self, dispatch: Dispatch<u64>) -> Dispatched {
-        let seen = seen(&self.real, &dispatch);
+        let seen = seen(&self.real, &self.numbers, &dispatch);
         if let Ok(booking) = dispatch.outcome {
             self.bookings.insert(dispatch.request.payload, booking);
         }
@@ -321,11 +388,28 @@ impl Case {
     /// All that can be read.
     fn compare(&self) {
         let Self { real, oracle, .. } = self;
-        for class in 0..self.classes {
-            let id = ClassId(class as u32);
-            assert_eq!(real.deficit(id), oracle.deficit(class), "deficit of {class}");
-            assert_eq!(real.usage(id), oracle.usage(class), "usage of {class}");
+        let ring = oracle.ring().iter().map(|&k| (self.numbers[k].expect("in the ring"), oracle.name(k)));
+        assert!(
+            real.classes().map(|(id, name)| (id, &**name)).eq(ring.clone()),
+            "ring {:?} {:?}",
+            real.classes().collect::<Vec<_>>(),
+            ring.collect::<Vec<_>>()
+        );
+        for class in oracle.classes() {
+            let (id, name) = (self.numbers[class], oracle.name(class));
+            if !oracle.ring().contains(&class) {
+                assert_eq!(real.class_id(name), None, "{name} is gone");
+                continue;
+            }
+            assert_eq!(real.class_id(name), id, "number of {name}");
+            let id = id.expect("in the ring");
+            assert_eq!(real.deficit(id), oracle.deficit(class), "deficit of {name}");
+            assert_eq!(real.quantum(id), oracle.quantum(class), "quantum of {name}");
+            assert_eq!(real.usage(id), oracle.usage(class), "usage of {name}");
+            let oldest = real.oldest_arrival(id).map(Timestamp::as_nanos);
+            assert_eq!(oldest, oracle.oldest_arrival(class), "oldest of {name}");
         }
+        assert_eq!(real.next_expiry().map(Timestamp::as_nanos), oracle.next_expiry(), "next expiry");
         let mut waiting: Vec<_> = real.iter().map(|(_, _, id)| *id).collect();
         waiting.sort_unstable();
         let mut naive: Vec<_> = oracle.waiting().collect();
@@ -362,13 +446,19 @@ fn snapshot(request: &Request, arrival: u64) -> Snapshot {
     snapshot
 }
 
-fn seen(real: &Scheduler<u64>, dispatch: &Dispatch<u64>) -> Dispatched {
+/// What stands for a class in the oracle.
+fn of_number(numbers: &[Option<ClassId>], class: ClassId) -> usize {
+    numbers.iter().position(|number| *number == Some(class)).expect("a class of the ring")
+}
+
+fn seen(real: &Scheduler<u64>, numbers: &[Option<ClassId>], dispatch: &Dispatch<u64>) -> Dispatched {
     let Dispatch { request, outcome } = dispatch;
     let outcome = outcome.as_ref().map(|booking| {
         assert_eq!(real.find(booking.endpoint()), Some(booking.index()));
         booking.endpoint()
     });
-    Dispatched { id: request.payload, class: request.class.index(), outcome: outcome.map_err(Clone::clone) }
+    let class = of_number(numbers, request.class);
+    Dispatched { id: request.payload, class, outcome: outcome.map_err(Clone::clone) }
 }
 
 /// A number from the environment; whatever else stands there is a mistake.

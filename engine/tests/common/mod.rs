@@ -26,12 +26,19 @@ pub(crate) fn gated(quantum: u64, threshold: u64) -> ClassSpec {
 
 /// Classes that get the names `a`, `b`, … and these workers.
 pub(crate) fn scheduler<T>(classes: Vec<ClassSpec>, workers: Vec<Worker>) -> Scheduler<T> {
-    let named = ('a'..).zip(classes).map(|(name, class)| ClassSpec { name: name.to_string(), ..class });
-    let profile =
-        Profile::new(PolicySpec { classes: named.collect(), ..PolicySpec::default() }).expect("valid");
-    let mut scheduler = Scheduler::new(&profile);
+    let named = ('a'..).zip(classes).map(|(name, class)| named(&name.to_string(), class));
+    let mut scheduler = Scheduler::new(&profile(named.collect()));
     scheduler.set_workers(snapshot(1, workers));
     scheduler
+}
+
+pub(crate) fn named(name: &str, class: ClassSpec) -> ClassSpec {
+    ClassSpec { name: name.into(), ..class }
+}
+
+/// Classes that have their names.
+pub(crate) fn profile(classes: Vec<ClassSpec>) -> Profile {
+    Profile::new(PolicySpec { classes, ..PolicySpec::default() }).expect("valid")
 }
 
 pub(crate) fn snapshot(version: u64, workers: Vec<Worker>) -> Arc<WorkerSnapshot> {

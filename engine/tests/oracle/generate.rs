@@ -1,13 +1,13 @@
-//! Random policies, requests and workers. What is fixed for a case is drawn once, in [`World::new`]: cases differ
+//! Random requests and workers. What is fixed for a case is drawn once, in [`World::new`]: cases differ
 //! in kind and not only in numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::policy::{BusyRule, ClassSpec, LimitsPerWorker, PolicySpec, Profile, QueuePolicy};
 use tollgate::{CachedOn, Constraints, Endpoint, Pin, Request, Worker, WorkerId, WorkerSnapshot};
 
 use super::Rng;
+use super::policies::Policies;
 
 const WORKERS: [u64; 7] = [0, 1, 2, 3, 5, 8, u64::MAX];
 const TAINTS: [&str; 3] = ["gpu", "spot", "zone-a"];
@@ -20,15 +20,18 @@ const LONG: Duration = Duration::from_secs(1 << 33);
 pub(crate) struct World {
     pub(crate) rng: Rng,
     /// A common prompt length \[tokens\]; thresholds and quanta are drawn around it.
-    unit: u64,
+    pub(super) unit: u64,
     /// Percent of requests that are exactly `unit` long, so that loads hit thresholds exactly.
     equal_costs: u64,
     pins: u64,
     constraints: u64,
     lists: u64,
     tiers: u64,
+    /// Percent of requests that have a deadline.
+    deadlines: u64,
     /// Percent of odd numbers: empty, huge, far away.
     extremes: u64,
+    pub(super) policies: Policies,
     clock: u64,
     most_workers: u64,
     workers: Vec<Worker>,
@@ -47,7 +50,9 @@ impl World {
             constraints: rng.pick(&[0, 0, 10, 50]),
             lists: rng.pick(&[0, 20, 80]),
             tiers: rng.pick(&[0, 10, 50]),
+            deadlines: rng.pick(&[0, 10, 50]),
             extremes: rng.pick(&[0, 1, 10]),
+            policies: Policies::default(),
             clock: 0,
             most_workers: rng.within(1..=WORKERS.len() as u64),
             workers: Vec::new(),
@@ -69,70 +74,6 @@ impl World {
         rng.within(0..=unit.saturating_mul(rng.clone().pick(&[1, 2, 2, 30])))
     }
 
-    // --- policies --------------------------------------------------------------------------------------------
-
-    pub(crate) fn profile(&mut self) -> Profile {
-        let thresholds: Vec<_> = (0..self.rng.within(1..=3)).map(|_| self.busy_rule()).collect();
-        let quanta = self.rng.below(4);
-        let classes = match self.rng.below(4) {
-            0 => self.rng.within(1..=12),
-            _ => self.rng.within(1..=4),
-        };
-        let limited = self.rng.pick(&[0, 0, 30, 100]);
-        let classes = (0..classes).map(|i| {
-            let mut class = ClassSpec::explicit(format!("class{i}"), self.quantum(quanta));
-            class.order = self.rng.pick(&[QueuePolicy::Fcfs, QueuePolicy::Wspt]);
-            class.busy = if self.rng.percent(80) { self.rng.pick(&thresholds) } else { self.busy_rule() };
-            if self.rng.percent(limited) {
-                class.limits = self.limits();
-            }
-            class
-        });
-        let classes = classes.collect();
-        Profile::new(PolicySpec { classes, ..PolicySpec::default() }).expect("a valid policy")
-    }
-
-    fn quantum(&mut self, kind: u64) -> u64 {
-        let Self { unit, rng, .. } = self;
-        let quantum = match kind {
-            // Far below the costs: bulk credit.
-            0 => rng.pick(&[1, 2, 3, *unit / 10]),
-            // About the costs.
-            1 => rng.pick(&[*unit / 4, *unit / 2, *unit, *unit, 2 * *unit]),
-            // Far above them: carry.
-            2 => rng.pick(&[*unit, unit.saturating_mul(4), unit.saturating_mul(128), 65_536]),
-            _ => rng.pick(&[1, 512, *unit, u64::MAX / 2, u64::MAX]),
-        };
-        quantum.max(1)
-    }
-
-    fn busy_rule(&mut self) -> BusyRule {
-        let mut rule = BusyRule::default();
-        if self.rng.percent(70) {
-            let times = self.rng.pick(&[0, 1, 2, 4, 16]);
-            rule.threshold_tokens = Some(self.unit.saturating_mul(times));
-        }
-        if self.rng.percent(30) {
-            rule.threshold_frac = Some(self.rng.pick(&[0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 3.0, 1e300]));
-        }
-        if (rule.threshold_tokens.is_some() || rule.threshold_frac.is_some()) && self.rng.percent(35) {
-            rule.worker_ratio = Some(self.rng.pick(&[1e-9, 0.1, 0.25, 1.0 / 3.0, 0.5, 2.0 / 3.0, 0.9, 1.0]));
-        }
-        rule
-    }
-
-    fn limits(&mut self) -> LimitsPerWorker {
-        let mut limit = |unit: u64| match self.rng.below(8) {
-            0 => Some(0),
-            1 => Some(unit),
-            2 | 3 => Some(unit.saturating_mul(self.rng.within(1..=4))),
-            4 => Some(u64::MAX),
-            _ => None,
-        };
-        let (requests, raw_isl_tokens, cached_tokens) = (limit(1), limit(self.unit), limit(self.unit / 2));
-        LimitsPerWorker { requests, raw_isl_tokens, cached_tokens }
-    }
-
     // --- requests --------------------------------------------------------------------------------------------
 
     /// A request and its arrival \[ns\].
@@ -152,13 +93,14 @@ impl World {
             request.priority_jump =
                 self.rng.pick(&[-5.0, -0.0, 0.0, 7e-10, 1.6e-9, 2e-9, 0.4, 0.9, 3.0, 1e10, 1e308, f64::MAX]);
         }
-        if self.rng.percent(self.tiers) {
-            request.deadline = self.rng.pick(&[
-                Some(Duration::ZERO),
-                Some(Duration::from_nanos(3)),
-                Some(Duration::from_secs(1)),
-                Some(LONG),
-            ]);
+        if self.rng.percent(self.deadlines) {
+            request.deadline = Some(self.rng.pick(&[
+                Duration::ZERO,
+                Duration::from_nanos(3),
+                Duration::from_secs(1),
+                Duration::from_secs(2),
+                LONG,
+            ]));
         }
         if self.rng.percent(self.pins) {
             request.pin = Some(self.pin());
@@ -175,6 +117,15 @@ impl World {
             _ => self.clock,
         };
         (request, arrival)
+    }
+
+    /// The clock when somebody looks at it \[ns\].
+    pub(crate) fn now(&mut self) -> u64 {
+        if self.rng.percent(self.extremes) {
+            return self.rng.pick(&[0, LATE, u64::MAX - 1, u64::MAX]);
+        }
+        self.clock += self.rng.pick(&[0, 0, 1, 1_000_000_000]);
+        self.clock
     }
 
     fn cached_on(&mut self, raw: u64) -> Arc<[CachedOn]> {

@@ -6,10 +6,14 @@
 
 mod coverage;
 mod generate;
+mod leave;
 mod load;
+mod policies;
+mod reload;
 mod rng;
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use tollgate::policy::{ClassSpec, Profile, QueuePolicy};
 use tollgate::{CachedOn, Endpoint, LimitKind, LimitReached, Pin, Reason, Request, Usage, Worker, WorkerId};
@@ -28,6 +32,8 @@ pub(crate) struct Waiting {
     arrival: u64,
     /// Place in the order of enqueueing.
     sequence: u64,
+    /// When it has waited long enough \[ns\], fixed when it was enqueued.
+    expiry: Option<u64>,
 }
 
 /// What the oracle did with a request that it dispatched.
@@ -52,11 +58,16 @@ struct Booked {
 /// The naive scheduler.
 #[derive(Debug)]
 pub(crate) struct Oracle {
+    /// Every class that there ever was, one for each name: its place here is what stands for it.
     classes: Vec<ClassSpec>,
+    /// §5, the state of arbitration. The ring holds the classes of the policy, and those that are gone and drain.
+    ring: Vec<usize>,
+    /// The classes of the policy in its order: only they take new requests.
+    open: Vec<usize>,
     waiting: Vec<Waiting>,
     sequence: u64,
-    /// §5, the state of arbitration.
     deficit: Vec<u64>,
+    /// A class of the ring.
     cursor: usize,
     carry: Option<usize>,
     /// §4, the snapshot, ascending by id.
@@ -74,6 +85,8 @@ impl Oracle {
         let classes = profile.classes().to_vec();
         Self {
             deficit: vec![0; classes.len()],
+            ring: (0..classes.len()).collect(),
+            open: (0..classes.len()).collect(),
             classes,
             waiting: Vec::new(),
             sequence: 0,
@@ -105,6 +118,10 @@ impl Oracle {
         let policy = match self.classes[a.class].order {
             QueuePolicy::Fcfs => effective_arrival(a).cmp(&effective_arrival(b)),
             QueuePolicy::Wspt => weight_by_cost(b).partial_cmp(&weight_by_cost(a)).expect("finite"),
+            QueuePolicy::AgedWspt => {
+                let rate = self.classes[a.class].aging_tokens_per_second.expect("validated");
+                aged_cost(a, rate).partial_cmp(&aged_cost(b, rate)).expect("a number")
+            }
             _ => unreachable!("no other policy"),
         };
         // 4. enqueue sequence, smaller first
@@ -155,7 +172,8 @@ impl Oracle {
         }
         // 2. Ring scan, each class once, starting at the cursor. The cursor is where the sweep of grants stands: it
         // moves behind a class that is granted, and waits at one that goes on what it had (docs/algorithm.md).
-        let ring: Vec<_> = (0..self.classes.len()).map(|i| (self.cursor + i) % self.classes.len()).collect();
+        let at = self.ring.iter().position(|&k| k == self.cursor).expect("in the ring");
+        let ring: Vec<_> = self.ring[at..].iter().chain(&self.ring[..at]).copied().collect();
         for &k in &ring {
             if !self.waits(k) {
                 self.deficit[k] = 0;
@@ -171,7 +189,7 @@ impl Oracle {
             }
             self.grant(k, 1);
             if self.affordable(k) {
-                self.cursor = (k + 1) % self.classes.len();
+                self.cursor = self.behind(k);
                 return Some(self.dispatch_from(k));
             }
         }
@@ -196,6 +214,12 @@ impl Oracle {
         Some(self.dispatch_from(k))
     }
 
+    /// The class that follows in the ring.
+    fn behind(&self, k: usize) -> usize {
+        let at = self.ring.iter().position(|&other| other == k).expect("in the ring");
+        self.ring[(at + 1) % self.ring.len()]
+    }
+
     fn grant(&mut self, k: usize, rounds: u64) {
         let credit = rounds.saturating_mul(self.classes[k].quantum);
         if self.deficit[k].checked_add(credit).is_none() {
@@ -206,6 +230,7 @@ impl Oracle {
 
     fn dispatch_from(&mut self, k: usize) -> Waiting {
         let id = self.candidate(k).expect("affordable").id;
+        self.note_order(id);
         let w = self.remove(id).expect("it waits");
         self.deficit[k] -= cost(&w.request);
         if !self.waits(k) {
@@ -219,25 +244,6 @@ impl Oracle {
     fn remove(&mut self, id: u64) -> Option<Waiting> {
         let at = self.waiting.iter().position(|w| w.id == id)?;
         Some(self.waiting.remove(at))
-    }
-
-    pub(crate) fn cancel(&mut self, id: u64) -> Option<Waiting> {
-        let was_head = |w: &Waiting| self.heads(w.class).iter().any(|head| head.id == id);
-        if self.waiting.iter().any(|w| w.id == id && was_head(w)) {
-            self.coverage.saw(Event::CancelHead);
-        }
-        let w = self.remove(id)?;
-        let most = match self.best(self.heads(w.class)) {
-            Some(head) => cost(&head.request).max(self.classes[w.class].quantum),
-            None => 0,
-        };
-        if most > 0 && self.deficit[w.class] > most {
-            self.coverage.saw(Event::CancelCutsCredit);
-        } else if most == 0 && self.deficit[w.class] > 0 {
-            self.coverage.saw(Event::CancelClearsCredit);
-        }
-        self.deficit[w.class] = self.deficit[w.class].min(most);
-        Some(w)
     }
 
     // --- §6 Limits -------------------------------------------------------------------------------------------
@@ -281,7 +287,8 @@ impl Oracle {
             }
             self.coverage.saw(Event::LimitLetsThrough);
         }
-        self.waiting.push(Waiting { id, class, request, arrival, sequence: self.sequence });
+        let (sequence, expiry) = (self.sequence, self.expiry(class, &request, arrival));
+        self.waiting.push(Waiting { id, class, request, arrival, sequence, expiry });
         self.sequence += 1;
         Ok(())
     }
@@ -332,6 +339,33 @@ impl Oracle {
         self.deficit[class]
     }
 
+    pub(crate) fn quantum(&self, class: usize) -> u64 {
+        self.classes[class].quantum
+    }
+
+    pub(crate) fn name(&self, class: usize) -> &str {
+        &self.classes[class].name
+    }
+
+    /// Every class that there ever was.
+    pub(crate) fn classes(&self) -> std::ops::Range<usize> {
+        0..self.classes.len()
+    }
+
+    pub(crate) fn ring(&self) -> &[usize] {
+        &self.ring
+    }
+
+    pub(crate) fn open(&self) -> &[usize] {
+        &self.open
+    }
+
+    /// \[ns\], of the one that was enqueued first.
+    pub(crate) fn oldest_arrival(&self, class: usize) -> Option<u64> {
+        let mine = self.waiting.iter().filter(|w| w.class == class);
+        Some(mine.min_by_key(|w| w.sequence)?.arrival)
+    }
+
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
         self.waiting.iter().map(|w| w.id)
     }
@@ -344,8 +378,31 @@ impl Oracle {
         self.stale_releases
     }
 
+    /// Whether a class that ages lets one go that is neither the cheapest nor the oldest of its lane.
+    fn note_order(&mut self, id: u64) {
+        let w = self.waiting.iter().find(|w| w.id == id).expect("it waits");
+        if self.classes[w.class].order != QueuePolicy::AgedWspt {
+            return;
+        }
+        let same_tier = |other: &&Waiting| {
+            (other.class, other.request.pin) == (w.class, w.request.pin)
+                && other.request.strict_priority == w.request.strict_priority
+                && deadline(other) == deadline(w)
+        };
+        let others = || self.waiting.iter().filter(same_tier);
+        let seen = [
+            (others().any(|o| cost(&o.request) < cost(&w.request)), Event::AgedPassesCheaper),
+            (others().any(|o| o.arrival < w.arrival), Event::AgedPassesOlder),
+            (
+                others().any(|o| o.arrival <= w.arrival && cost(&o.request) <= cost(&w.request) && o.id < id),
+                Event::AgedPassesByJump,
+            ),
+        ];
+        seen.into_iter().filter(|s| s.0).for_each(|s| self.coverage.saw(s.1));
+    }
+
     fn note_blocked_heads(&mut self) {
-        for k in 0..self.classes.len() {
+        for &k in &self.ring {
             let heads = self.heads(k);
             let (open, blocked): (Vec<_>, Vec<_>) =
                 heads.into_iter().partition(|w| self.dispatchable(k, &w.request));
@@ -397,9 +454,13 @@ fn jump(w: &Waiting) -> f64 {
     if w.request.priority_jump < 0.0 { 0.0 } else { w.request.priority_jump }
 }
 
+/// \[ns\]
 fn deadline(w: &Waiting) -> Option<u64> {
-    let wait = w.request.deadline?;
-    Some(w.arrival.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
+    Some(after(w.arrival, w.request.deadline?))
+}
+
+fn after(arrival: u64, wait: Duration) -> u64 {
+    arrival.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// FCFS \[ns\].
@@ -410,6 +471,11 @@ fn effective_arrival(w: &Waiting) -> i64 {
 /// WSPT.
 fn weight_by_cost(w: &Waiting) -> f64 {
     (1.0 + jump(w)) / cost(&w.request) as f64
+}
+
+/// Ageing WSPT \[tokens\].
+fn aged_cost(w: &Waiting, rate: f64) -> f64 {
+    cost(&w.request) as f64 + rate * (effective_arrival(w) as f64 / 1e9)
 }
 
 fn matches_pin(pin: Pin, endpoint: Endpoint) -> bool {
