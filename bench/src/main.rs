@@ -1,3 +1,34 @@
-//! Experiments with the tollgate scheduler.
+//! The command line of the experiments.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+use tollgate_bench::share;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Experiments with the tollgate scheduler. Without a subcommand: `share`.
+#[derive(Parser)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = share::EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    experiment: Option<Experiment>,
+    #[command(flatten)]
+    share: share::Args,
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    /// How policy classes share one saturated worker.
+    #[command(after_help = share::EXIT_CODES)]
+    Share(share::Args),
+}
+
+fn main() -> ExitCode {
+    let Cli { experiment, share } = Cli::parse();
+    match experiment.unwrap_or(Experiment::Share(share)) {
+        Experiment::Share(args) => share::main(&args),
+    }
+}
