@@ -1,4 +1,33 @@
-//! Tollgate.
+//! A scheduler engine that LLM routers embed: policy classes share workers by deficit round robin over uncached prompt
+//! tokens.
+//!
+//! Ingress threads push snapshotted requests into lock-free queues, one per class; one pinned thread, the arbiter,
+//! decides which goes next and where; its caller gets a [`Permit`].
+//!
+//! ```
+//! use tollgate::policy::{ClassSpec, PolicySpec, Profile};
+//! use tollgate::{Engine, Request, Worker, WorkerSnapshot};
+//!
+//! let profile = Profile::new(PolicySpec {
+//!     classes: vec![ClassSpec::explicit("premium", 512), ClassSpec::explicit("regular", 128)],
+//!     ..PolicySpec::default()
+//! })?;
+//! let workers = WorkerSnapshot::new(1, vec![Worker::new(1)])?;
+//! let engine = Engine::builder(profile).workers(workers).start()?;
+//!
+//! let mut permit = engine.admit(Request::new(512, 0).with_class("premium"))?.wait()?;
+//! assert_eq!(permit.endpoint().worker.0, 1);
+//! permit.prefill_complete();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`policy`] | policy files, their validation, and which class a request belongs to |
+//! | `request`, `worker`, `error` | what callers and watchers say, and what they hear |
+//! | `scheduler` | every decision, without threads and clocks: [`Scheduler`] |
+//! | `engine` | threads, queues and wake-ups around it: [`Engine`] |
+//! | `sync` | what threads share, and the switch to a model checker |
 
 mod engine;
 mod error;
@@ -22,3 +51,7 @@ pub use scheduler::{
 };
 pub use time::Timestamp;
 pub use worker::{DEFAULT_MAX_NUM_BATCHED_TOKENS, Endpoint, Worker, WorkerError, WorkerId, WorkerSnapshot};
+
+#[cfg(all(doctest, feature = "yaml"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;
