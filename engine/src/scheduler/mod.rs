@@ -92,6 +92,7 @@ pub struct Scheduler<T> {
     pool: Pool,
     expiries: Expiries,
     selector: Box<dyn Selector>,
+    always_index: bool,
     sequence: u64,
     /// Classes whose shared head has constraints (and others that had one).
     constrained: Vec<ClassId>,
@@ -173,6 +174,7 @@ impl<T> Scheduler<T> {
             pool: Pool::new(),
             expiries: Expiries::default(),
             selector,
+            always_index: false,
             sequence: 0,
             constrained: Vec::new(),
             flipped: Vec::new(),
@@ -278,10 +280,10 @@ impl<T> Scheduler<T> {
         let [open, closed] = self.candidates(class);
         let slot = if self.ring.is_open(class) { open } else { closed };
         let slot = slot.expect("a picked class has a candidate");
-        let cost = self.slab.hot(slot).cost;
-        let picked = self.take(slot);
-        self.ring.charge(class, cost, self.classes[class.index()].has_waiting());
-        Some(picked)
+        let still_waiting = self.usage(class).requests > 1;
+        self.ring.charge(class, self.slab.hot(slot).cost, still_waiting);
+        // The winner is the head of its lane: taking it sets the next candidate.
+        Some(self.take(slot))
     }
 
     /// Which endpoint serves a request of `class`, by the selector.
@@ -417,6 +419,21 @@ impl<T> Scheduler<T> {
             }
             i += 1;
         }
+    }
+
+    /// Decides by the index over the classes even where there are few: for tests, which compare it with the scan.
+    #[doc(hidden)]
+    pub fn always_index_classes(mut self) -> Self {
+        self.always_index = true;
+        let order = self.ring.classes().to_vec();
+        self.rebuild_ring(&order, Ring::quantum);
+        self
+    }
+
+    /// Places of the ring, and nodes of the index over it, that decisions have visited so far.
+    #[doc(hidden)]
+    pub fn ring_steps(&self) -> u64 {
+        self.ring.steps()
     }
 
     // --- what can be read at any time ------------------------------------------------------------------------

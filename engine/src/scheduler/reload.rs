@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::class::Class;
 use super::key::{Order, OrderKey};
-use super::ring::{Member, most_credit};
+use super::ring::{Member, Ring, most_credit};
 use crate::policy::{ClassId, ClassSpec, Profile};
 use crate::sync::DataArc;
 
@@ -33,23 +33,27 @@ impl<T> Scheduler<T> {
             let class = &mut self.classes[id.index()];
             (class.view, class.gate) = (view, gate);
         }
-        let mut quantum: Vec<_> =
-            (0..self.classes.len() as u32).map(|id| self.ring.quantum(ClassId(id))).collect();
-        for (id, spec) in ids.iter().zip(profile.classes()) {
-            quantum[id.index()] = spec.quantum;
-        }
+        let quanta: FxHashMap<_, _> =
+            ids.iter().copied().zip(profile.classes().iter().map(|spec| spec.quantum)).collect();
+        self.rebuild_ring(&order, |ring, class| {
+            quanta.get(&class).copied().unwrap_or_else(|| ring.quantum(class))
+        });
+        ids
+    }
+
+    /// Makes the ring anew, of these classes with these quanta.
+    pub(super) fn rebuild_ring(&mut self, order: &[ClassId], quantum: impl Fn(&Ring, ClassId) -> u64) {
         let member = |&class: &ClassId| {
-            let quantum = quantum[class.index()];
+            let quantum = quantum(&self.ring, class);
             let best = self.best_head(class).map(|slot| self.slab.hot(slot).cost);
             let gate = self.classes[class.index()].gate;
             Member { class, quantum, gate, most: most_credit(quantum, best) }
         };
         let members: Vec<_> = order.iter().map(member).collect();
-        self.ring = self.ring.rebuilt(&members, self.pool.gates().count());
+        self.ring = self.ring.rebuilt(&members, self.pool.gates().count(), self.always_index);
         self.constrained.clear();
         self.classes.iter_mut().for_each(|class| class.listed = false);
         self.workers_changed();
-        ids
     }
 
     /// The class of this name with the settings of `spec`; a new one if there is none.
