@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::error::LimitKind;
 use crate::policy::ClassId;
-use crate::scheduler::{Booked, Usage};
+use crate::scheduler::{Booked, EndpointIndex, Usage};
 use crate::sync::ingress::Queued;
 use crate::sync::ticket::{Answerer, Ticket};
 use crate::sync::{AtomicBool, AtomicU64, DataArc, Mutex, Ordering};
@@ -193,6 +193,21 @@ pub struct EngineSnapshot {
     pub clamped: u64,
     /// Permits released after their worker's incarnation had changed.
     pub stale_releases: u64,
+    /// Classes that share a busy rule, and the endpoints that are busy for them.
+    pub(super) busy: Vec<(Vec<ClassId>, Vec<EndpointIndex>)>,
+}
+
+impl EngineSnapshot {
+    /// Works out what the arbiter need not: for each endpoint the classes that it is busy for.
+    pub(super) fn completed(mut self) -> Self {
+        for (classes, busy) in std::mem::take(&mut self.busy) {
+            for endpoint in busy {
+                self.endpoints[endpoint.index()].busy_for.extend_from_slice(&classes);
+            }
+        }
+        self.endpoints.iter_mut().for_each(|e| e.busy_for.sort());
+        self
+    }
 }
 
 /// One class of an [`EngineSnapshot`]. Counters are since the class came into the policy.
@@ -264,7 +279,7 @@ pub struct EndpointStatus {
     pub active: u64,
     /// What this engine has booked and not seen released.
     pub booked: Booked,
-    /// Classes for which it is busy.
+    /// Classes for which it is busy, by number.
     pub busy_for: Vec<ClassId>,
     /// Requests that are pinned to it and wait.
     pub waiting: u64,

@@ -211,18 +211,17 @@ impl Engine {
         self.owner.join();
     }
 
-    /// A picture of the whole engine, taken by the arbiter between two turns: the caller waits for the current one.
-    /// An engine that has ended shows how it ended.
+    /// A picture of the whole engine, taken by the arbiter between two turns, O(classes + endpoints): the caller waits
+    /// for the current turn. An engine that has ended shows how it ended.
     pub fn snapshot(&self) -> EngineSnapshot {
         let shared = &self.handle.shared;
         let (asker, question) = ticket(());
-        match shared.wanted.ask(question) {
-            Some(last) => last,
-            None => {
-                shared.notifier.notify();
-                asker.wait().0
-            }
-        }
+        let last = shared.wanted.ask(question);
+        let picture = last.unwrap_or_else(|| {
+            shared.notifier.notify();
+            asker.wait().0
+        });
+        picture.completed()
     }
 
     /// The policy that requests are admitted by.

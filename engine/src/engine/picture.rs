@@ -5,7 +5,7 @@ use super::counts::{ArbiterStatus, EndpointStatus, EngineSnapshot, read};
 use crate::time::Timestamp;
 
 impl Arbiter {
-    /// A picture of this moment.
+    /// A picture of this moment, but for what the asker works out from it.
     pub(super) fn picture(&self) -> EngineSnapshot {
         let Self { shared, desk, turns, .. } = self;
         let scheduler = &desk.scheduler;
@@ -28,11 +28,7 @@ impl Arbiter {
             endpoint,
             active: scheduler.active(index),
             booked: super::endpoints::booked(desk.endpoints.load(index)),
-            busy_for: scheduler
-                .classes()
-                .map(|(class, _)| class)
-                .filter(|&class| scheduler.is_busy(class, index))
-                .collect(),
+            busy_for: Vec::new(),
             waiting: scheduler.waiting_for(index),
         });
         EngineSnapshot {
@@ -51,6 +47,7 @@ impl Arbiter {
             turned_away: read(&shared.door.closed),
             clamped: read(&shared.door.clamped),
             stale_releases: shared.releases.stale(),
+            busy: scheduler.busy_by_rule(),
         }
     }
 }

@@ -498,6 +498,17 @@ impl<T> Scheduler<T> {
         self.pool.is_busy(self.classes[class.index()].view, index)
     }
 
+    /// Classes that share a busy rule, with the endpoints that are busy for them: O(classes + endpoints × rules).
+    pub(crate) fn busy_by_rule(&self) -> Vec<(Vec<ClassId>, Vec<EndpointIndex>)> {
+        let endpoints = || (0..self.pool.len() as u32).map(EndpointIndex);
+        let busy = |view| endpoints().filter(|&e| self.pool.is_busy(view, e)).collect();
+        let mut rules: Vec<_> = self.pool.views().map(|view| (Vec::new(), busy(view))).collect();
+        for (class, _) in self.classes() {
+            rules[self.classes[class.index()].view.0 as usize].0.push(class);
+        }
+        rules
+    }
+
     /// Requests that wait for an endpoint in particular, or for its worker.
     pub fn waiting_for(&self, index: EndpointIndex) -> u64 {
         let lanes = (0..).map_while(|i| self.lanes.waiting_for(index, &self.pool, i));

@@ -123,6 +123,10 @@ impl Pool {
         (ViewId(view), id)
     }
 
+    pub(super) fn views(&self) -> impl Iterator<Item = ViewId> + use<> {
+        (0..self.views.len() as u32).map(ViewId)
+    }
+
     pub(super) fn gates(&self) -> impl Iterator<Item = GateId> + use<> {
         (0..self.gates.len() as u32).map(GateId)
     }
