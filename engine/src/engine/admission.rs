@@ -1,10 +1,10 @@
 //! From a request to its answer: the caller's side, and the arbiter's.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::contain::contained;
 use super::guard::ClassChoice;
 use super::permit::Permit;
 use super::shared::Shared;
@@ -161,12 +161,8 @@ impl Pending {
 
     fn give(&mut self, answer: Answer) -> bool {
         let Some(answerer) = self.0.take() else { return false };
-        // Waking runs the caller's code, and a panic in it is the caller's: the answer itself is delivered then. What
-        // was panicked with is not dropped: that could panic again.
-        catch_unwind(AssertUnwindSafe(|| answerer.answer(answer).is_ok())).unwrap_or_else(|panic| {
-            std::mem::forget(panic);
-            true
-        })
+        // Waking runs the caller's code, and a panic in it is the caller's: the answer itself is delivered then.
+        contained(|| answerer.answer(answer).is_ok()).unwrap_or(true)
     }
 }
 

@@ -9,12 +9,12 @@
 //! everything that can go is dispatched.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::Idle;
 use super::admission::{Item, Pending, waiting_place};
-use super::counts::{Counts, Turns};
+use super::contain::contained;
+use super::counts::{Counts, EngineSnapshot, Turns};
 use super::endpoints::Endpoints;
 use super::marks::Marks;
 use super::permit::Permit;
@@ -92,7 +92,7 @@ impl Arbiter {
         let desk = Desk {
             scheduler,
             endpoints: Endpoints::new(shared.releases.clone()),
-            counts: vec![Counts::default(); queues.len()],
+            counts: queues.iter().map(|queue| Counts::at(queue.route.door.clone())).collect(),
             decisions: 0,
             shared: shared.clone(),
         };
@@ -118,7 +118,7 @@ impl Arbiter {
     /// Runs until the engine is closed or has drained, then answers everything that still waits.
     pub(super) fn run(mut self) {
         // After a panic nothing of the arbiter is used again but its requests and its numbers.
-        let died = catch_unwind(AssertUnwindSafe(|| self.turns())).is_err();
+        let died = contained(|| self.turns()).is_none();
         let cause: Option<DataArc<str>> = died.then(|| "the arbiter panicked".into());
         if let Some(cause) = &cause {
             self.shared.fail(cause.clone());
@@ -136,8 +136,12 @@ impl Arbiter {
             let counts = &mut self.desk.counts[class.index()];
             end(pending, closed(), &mut counts.closed, &mut counts.cancelled);
         }
-        self.abandoned.close(drop);
-        self.shared.wanted.finish(self.picture());
+        self.abandoned.close(|item| {
+            let _ = contained(|| drop(item));
+        });
+        // Making a picture of what a panic left may panic as well.
+        let last = contained(|| self.picture()).unwrap_or_else(EngineSnapshot::empty);
+        self.shared.wanted.finish(last);
     }
 
     fn turns(&mut self) {
@@ -172,7 +176,8 @@ impl Arbiter {
     }
 
     fn sleep(&mut self) {
-        let until = [self.desk.scheduler.next_expiry(), self.draining.then(|| self.shared.drained_by())];
+        let drained_by = self.shared.drained_by();
+        let until = [self.desk.scheduler.next_expiry(), self.draining.then_some(drained_by)];
         let limit = until.into_iter().flatten().min().map(|until| {
             // A park may end a little early by the clock; what is due then is due in the next turn.
             until.saturating_since(self.shared.clock.now()).max(Duration::from_nanos(1))
@@ -186,13 +191,18 @@ impl Arbiter {
                 || profile.has_newer()
                 || shared.wanted.any()
                 || shared.phase() > if *draining { Phase::Draining } else { Phase::Open }
+                || shared.drained_by() < drained_by
         });
         turns.sleeps += u64::from(slept);
     }
 
     /// One turn; returns whether there was anything to do.
     fn turn(&mut self, now: Timestamp) -> bool {
-        let mut busy = false;
+        // Taken before anything else, so that the picture shows all that its asker has done before.
+        let questions = self.shared.wanted.take();
+        #[cfg(test)]
+        assert!(!self.shared.fault.load(crate::sync::Ordering::Relaxed), "told to by a test");
+        let mut busy = !questions.is_empty();
         if let Some(snapshot) = self.workers.newer() {
             self.set_workers(snapshot);
             busy = true;
@@ -206,12 +216,15 @@ impl Arbiter {
             busy = true;
         }
         busy |= self.desk.endpoints.take_releases(&mut self.desk.scheduler);
+        // Before requests are taken in, because a queue limit dispatches, and after, for those that come late.
+        busy |= self.desk.expire(now);
         busy |= self.take_in();
         busy |= self.forget_abandoned();
         busy |= self.desk.expire(now);
         busy |= self.dispatch();
-        if self.shared.wanted.any() {
-            self.shared.wanted.answer(&self.picture());
+        if !questions.is_empty() {
+            let picture = self.picture();
+            questions.into_iter().for_each(|question| question.answer(&picture));
         }
         busy
     }
@@ -234,7 +247,7 @@ impl Arbiter {
                 fresh.push_back(class);
             }
         });
-        let (mut budget, mut total) = (INTAKE, 0);
+        let (mut budget, mut total, mut full) = (INTAKE, 0, 0);
         for _ in 0..fresh.len() {
             let Some(class) = fresh.pop_front() else { break };
             let Some(queue) = &mut classes[class.index()] else { continue };
@@ -242,11 +255,16 @@ impl Arbiter {
             let most = lacking.max(BATCH.min(budget));
             let taken = queue.consumer.drain(most, |item| desk.take_in(class, item));
             total += taken;
+            full += usize::from(budget > 0 && taken == most);
             budget = budget.saturating_sub(taken);
             queue.listed = taken == most;
             if queue.listed {
                 fresh.push_back(class);
             }
+        }
+        if budget == 0 {
+            // Those who had their turn come last in the next one.
+            fresh.rotate_left(full.min(fresh.len()));
         }
         if total > 0 {
             self.turns.intake.saturating_record(total as u64);
@@ -257,7 +275,11 @@ impl Arbiter {
     /// Takes requests whose callers have left out of their lanes.
     fn forget_abandoned(&mut self) -> bool {
         let Self { desk, abandoned, .. } = self;
-        abandoned.drain(INTAKE, |item| desk.forget(&item)) > 0
+        abandoned.drain(INTAKE, |item| {
+            desk.forget(&item);
+            // The last owner of a ticket drops its waker, which is the caller's code.
+            let _ = contained(|| drop(item));
+        }) > 0
     }
 
     /// Dispatches a bounded number of requests.

@@ -1,9 +1,9 @@
 //! What an engine is made of, checked when it starts.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::arbiter::{Arbiter, Queue};
+use super::contain::contained;
 use super::cores::{self, CorePinning};
 use super::guard::{ClassGuard, Guard};
 use super::marks::Marks;
@@ -94,7 +94,7 @@ impl EngineBuilder {
         let (started, starter) = ticket::<(), Result<Arc<Shared>, StartError>>(());
         let thread = spawn("tollgate-arbiter", move || {
             let starter = Answerer::new(starter);
-            let made = catch_unwind(AssertUnwindSafe(|| self.arbiter())).unwrap_or_else(|_| {
+            let made = contained(|| self.arbiter()).unwrap_or_else(|| {
                 Err(StartError::Thread { message: "the arbiter panicked while it started".into() })
             });
             match made {
@@ -119,7 +119,8 @@ impl EngineBuilder {
         let (notifier, sleeper) = sleep();
         let mut marks = Marks::new();
         let ids = (0..self.profile.classes().len() as u32).map(ClassId);
-        let queues: Vec<_> = ids.map(|id| Queue::new(id, self.ingress_capacity, &mut marks)).collect();
+        let queues: Vec<_> =
+            ids.map(|id| Queue::new(id, self.ingress_capacity, &mut marks, Arc::default())).collect();
         let classes = queues.iter().map(|queue| queue.route.clone()).collect();
         let routes = Routes { profile: self.profile, classes };
         let (producer, abandoned) = abandoned_queue();

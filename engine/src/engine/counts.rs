@@ -1,18 +1,19 @@
 //! What the engine counts, and the picture of it that anyone may ask for.
 //!
-//! The arbiter counts in plain memory of its own. A picture is a question to it, answered between two turns: all
-//! numbers in it are of the same moment, and a request costs nothing for being counted.
+//! The arbiter counts in plain memory of its own. A picture is a question to it, answered between two turns: its
+//! numbers are of the same moment, and a request costs nothing for being counted.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::contain::contained;
 use crate::error::LimitKind;
 use crate::policy::ClassId;
 use crate::scheduler::{Booked, EndpointIndex, Usage};
 use crate::sync::ingress::Queued;
 use crate::sync::ticket::{Answerer, Ticket};
-use crate::sync::{AtomicBool, AtomicU64, DataArc, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, DataArc, Mutex, Ordering};
 use crate::worker::Endpoint;
 
 /// Longest time that histograms tell apart \[ns\]: longer ones count as this. An hour.
@@ -34,10 +35,17 @@ pub(super) struct Counts {
     pub(super) cancelled: u64,
     pub(super) failed: u64,
     pub(super) closed: u64,
+    /// Those that did not even get into the queue.
+    pub(super) door: Arc<ClassDoor>,
     waits: Option<Histogram<u64>>,
 }
 
 impl Counts {
+    /// Nothing counted yet, but at `door`.
+    pub(super) fn at(door: Arc<ClassDoor>) -> Self {
+        Self { door, ..Self::default() }
+    }
+
     pub(super) fn dispatched(&mut self, cost: u64, waited: Duration) {
         self.dispatched += 1;
         self.dispatched_tokens = self.dispatched_tokens.saturating_add(cost);
@@ -49,9 +57,10 @@ impl Counts {
         self.refused[kind as usize] += 1;
     }
 
-    /// The numbers of a class, without what only the scheduler and the door know.
+    /// The numbers of a class, without what only the scheduler knows.
     pub(super) fn status(&self, id: ClassId, name: DataArc<str>) -> ClassStatus {
         let [requests, raw_isl_tokens, cached_tokens] = self.refused;
+        let (full, late) = (read(&self.door.full), read(&self.door.late));
         ClassStatus {
             id,
             name,
@@ -59,11 +68,11 @@ impl Counts {
             oldest: None,
             deficit: 0,
             quantum: 0,
-            submitted: self.taken_in,
+            submitted: self.taken_in + full + late,
             dispatched: self.dispatched,
             dispatched_tokens: self.dispatched_tokens,
-            refused: Refused { requests, raw_isl_tokens, cached_tokens, ingress_full: 0 },
-            expired: self.expired,
+            refused: Refused { requests, raw_isl_tokens, cached_tokens, ingress_full: full },
+            expired: self.expired + late,
             cancelled: self.cancelled,
             failed: self.failed,
             closed: self.closed,
@@ -153,24 +162,36 @@ impl Wanted {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Answers whoever waits.
-    pub(super) fn answer(&self, picture: &EngineSnapshot) {
-        // Relaxed: the questions are under the lock.
-        self.any.store(false, Ordering::Relaxed);
-        let questions = std::mem::take(&mut self.asked.lock().questions);
-        for question in questions {
-            drop(Answerer::new(question).answer(picture.clone()));
+    /// Everybody who waits.
+    pub(super) fn take(&self) -> Vec<Asking> {
+        if !self.any() {
+            return Vec::new();
         }
+        let mut asked = self.asked.lock();
+        // Relaxed: the questions are under the lock, and so is every change of the flag.
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut asked.questions).into_iter().map(Asking).collect()
     }
 
     /// Answers whoever waits, and whoever asks from now on.
     pub(super) fn finish(&self, picture: EngineSnapshot) {
         self.asked.lock().last = Some(picture.clone());
-        self.answer(&picture);
+        self.take().into_iter().for_each(|question| question.answer(&picture));
     }
 }
 
-/// A picture of an engine: all numbers are of one moment between two turns of the arbiter.
+/// Somebody who waits for a picture.
+#[derive(Debug)]
+pub(super) struct Asking(Queued<Question>);
+
+impl Asking {
+    pub(super) fn answer(self, picture: &EngineSnapshot) {
+        let _ = contained(|| Answerer::new(self.0).answer(picture.clone()).is_ok());
+    }
+}
+
+/// A picture of an engine, of one moment between two turns of the arbiter. What callers count themselves, requests turned
+/// away and booked tokens, may be a little ahead of the rest.
 ///
 /// At rest, in each class `submitted = dispatched + refused + expired + cancelled + failed + closed`, and every gauge
 /// (`waiting`, `oldest`, `deficit`, booked tokens and permits) is 0.
@@ -198,6 +219,22 @@ pub struct EngineSnapshot {
 }
 
 impl EngineSnapshot {
+    /// What is left to show when no picture can be made.
+    pub(super) fn empty() -> Self {
+        let Turns { turns, sleeps, longest, intake, dispatches } = Turns::new();
+        Self {
+            uptime: Duration::ZERO,
+            classes: Vec::new(),
+            endpoints: Vec::new(),
+            arbiter: ArbiterStatus { turns, decisions: 0, sleeps, longest_turn: longest, intake, dispatches },
+            invalid: 0,
+            turned_away: 0,
+            clamped: 0,
+            stale_releases: 0,
+            busy: Vec::new(),
+        }
+    }
+
     /// Works out what the arbiter need not: for each endpoint the classes that it is busy for.
     pub(super) fn completed(mut self) -> Self {
         for (classes, busy) in std::mem::take(&mut self.busy) {

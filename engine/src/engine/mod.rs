@@ -6,6 +6,7 @@
 mod admission;
 mod arbiter;
 mod builder;
+mod contain;
 mod cores;
 mod counts;
 mod endpoints;
@@ -32,7 +33,7 @@ use crate::request::Request;
 use crate::scheduler::Booked;
 use crate::sync::ingress::PushError;
 use crate::sync::ticket::ticket;
-use crate::sync::{Arc, DataArc, JoinHandle, Mutex, current};
+use crate::sync::{Arc, DataArc, JoinHandle, Mutex, Thread, current};
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use admission::{Handle, asked};
@@ -79,6 +80,7 @@ pub struct Engine {
 /// The last clone of an engine drops this.
 struct Owner {
     shared: Arc<Shared>,
+    arbiter: Thread,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -99,7 +101,8 @@ impl Engine {
 
     fn new(shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
         let handle = Arc::new(Handle { shared: shared.clone() });
-        Self { handle, owner: Arc::new(Owner { shared, thread: Mutex::new(Some(thread)) }) }
+        let arbiter = thread.thread().clone();
+        Self { handle, owner: Arc::new(Owner { shared, arbiter, thread: Mutex::new(Some(thread)) }) }
     }
 
     /// Hands a request to the arbiter: lock-free, one allocation, from any thread.
@@ -136,9 +139,7 @@ impl Engine {
             Some(guard) if request.class.is_some() => guard.0.choose(&request),
             _ => ClassChoice::AsAsked,
         };
-        if choice != ClassChoice::AsAsked {
-            count(&shared.door.clamped);
-        }
+        let clamped = choice != ClassChoice::AsAsked;
         shared.routes.with(|routes| {
             let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
             let route = &routes.classes[position.index()];
@@ -152,6 +153,9 @@ impl Engine {
                 Ok(()) => {
                     route.mark.mark();
                     shared.notifier.notify();
+                    if clamped {
+                        count(&shared.door.clamped);
+                    }
                     Ok(Admitted::Yes(admission))
                 }
                 Err(PushError::Full(queued)) => {
@@ -161,7 +165,8 @@ impl Engine {
                     Err(admission::reject(admission, queued, reason))
                 }
                 Err(PushError::Closed(queued)) => {
-                    Ok(Admitted::Again(admission::reject(admission, queued, shared.closed())))
+                    let reason = Reason::Closed { cause: None };
+                    Ok(Admitted::Again(admission::reject(admission, queued, reason)))
                 }
             }
         })
@@ -206,13 +211,14 @@ impl Engine {
     }
 
     /// Blocks until the engine has ended, which takes a [`drain`](Self::drain) or a [`close`](Self::close). Every
-    /// request has its answer then.
+    /// request has its answer then. On the arbiter's own thread, in a waker or a selector, it returns at once.
     pub fn join(&self) {
         self.owner.join();
     }
 
     /// A picture of the whole engine, taken by the arbiter between two turns, O(classes + endpoints): the caller waits
-    /// for the current turn. An engine that has ended shows how it ended.
+    /// for the next turn. An engine that has ended shows how it ended. Not for wakers and selectors, which run on the
+    /// arbiter's own thread: it would wait for itself.
     pub fn snapshot(&self) -> EngineSnapshot {
         let shared = &self.handle.shared;
         let (asker, question) = ticket(());
@@ -268,10 +274,10 @@ impl fmt::Debug for Engine {
 
 impl Owner {
     fn join(&self) {
-        // Held while joining, so that others who join wait as well.
-        let mut thread = self.thread.lock();
         // A waker or a selector may do this: the arbiter cannot wait for itself.
-        if thread.as_ref().is_some_and(|t| t.thread().id() != current().id()) {
+        if self.arbiter.id() != current().id() {
+            // Held while joining, so that others who join wait as well.
+            let mut thread = self.thread.lock();
             drop(thread.take().map(JoinHandle::join));
         }
     }
@@ -301,3 +307,39 @@ impl fmt::Display for StaleSnapshot {
 }
 
 impl std::error::Error for StaleSnapshot {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::policy::{ClassSpec, PolicySpec};
+    use crate::sync::Ordering;
+    use crate::worker::Worker;
+
+    #[test]
+    fn an_arbiter_that_dies_leaves_nobody_waiting_and_says_why() {
+        let mut class = ClassSpec::explicit("only", 1);
+        class.busy.threshold_tokens = Some(0);
+        let profile = Profile::new(PolicySpec { classes: vec![class], ..PolicySpec::default() }).unwrap();
+        let workers = WorkerSnapshot::new(1, vec![Worker::new(1)]).unwrap();
+        let engine = Engine::builder(profile).workers(workers).start().unwrap();
+        let permit = engine.admit(Request::new(5, 0)).unwrap().wait().unwrap();
+        let waiting: Vec<_> = (0..10).map(|_| engine.admit(Request::new(6, 0)).unwrap()).collect();
+        assert_eq!(engine.snapshot().classes[0].waiting.requests, 10);
+
+        let shared = &engine.handle.shared;
+        shared.fault.store(true, Ordering::Relaxed);
+        shared.notifier.notify();
+        let died = Reason::Closed { cause: Some("the arbiter panicked".into()) };
+        for admission in waiting {
+            let rejected = admission.wait().unwrap_err();
+            assert_eq!((rejected.reason, rejected.request.raw_isl_tokens), (died.clone(), 6));
+        }
+        assert_eq!(engine.admit(Request::new(7, 0)).unwrap_err().reason, died);
+        drop(permit);
+        engine.join();
+        let last = engine.snapshot();
+        assert_eq!((last.classes[0].closed, last.classes[0].waiting.requests), (10, 0));
+        assert_eq!((last.classes[0].submitted, last.classes[0].ended()), (11, 11));
+        assert_eq!(engine.booked()[0].1, Booked::default());
+    }
+}

@@ -32,7 +32,7 @@ impl Permit {
         self.endpoint
     }
 
-    /// The class that paid for it.
+    /// Number of the class that paid for it. After a reload the number of a class that is gone may be another's.
     pub fn class(&self) -> ClassId {
         self.class
     }

@@ -16,12 +16,6 @@ impl Arbiter {
             status.oldest = scheduler.oldest_arrival(id).map(|arrival| now.saturating_since(arrival));
             status.deficit = scheduler.deficit(id);
             status.quantum = scheduler.quantum(id);
-            if let Some(queue) = &self.classes[id.index()] {
-                let (full, late) = (read(&queue.route.door.full), read(&queue.route.door.late));
-                status.submitted += full + late;
-                status.refused.ingress_full = full;
-                status.expired += late;
-            }
             status
         });
         let endpoints = scheduler.endpoints().map(|(index, endpoint)| EndpointStatus {

@@ -11,9 +11,14 @@ use crate::sync::{Arc, DataArc};
 
 impl Queue {
     /// An ingress queue for `class`.
-    pub(super) fn new(class: ClassId, capacity: usize, marks: &mut Marks<ClassId>) -> Self {
+    pub(super) fn new(
+        class: ClassId,
+        capacity: usize,
+        marks: &mut Marks<ClassId>,
+        door: Arc<ClassDoor>,
+    ) -> Self {
         let (producer, consumer) = queue(capacity);
-        let route = Route { class, producer, mark: marks.take(class), door: Arc::new(ClassDoor::default()) };
+        let route = Route { class, producer, mark: marks.take(class), door };
         Self { consumer, route, listed: false }
     }
 }
@@ -42,17 +47,22 @@ impl Arbiter {
         }
         let mut old: Vec<_> = gone.iter().filter_map(|id| classes[id.index()].take()).collect();
 
+        let mut drains = vec![false; desk.counts.len()];
+        desk.scheduler.classes().for_each(|(id, _)| drains[id.index()] = true);
         let ids = desk.scheduler.reload(&profile);
         let highest = ids.iter().map(|id| id.index() + 1).max().unwrap_or(0);
         if classes.len() < highest {
             classes.resize_with(highest, || None);
-            desk.counts.resize(highest, Counts::default());
+            desk.counts.resize_with(highest, Counts::default);
         }
         let capacity = self.ingress_capacity;
         let routes = ids.iter().map(|&id| {
             let queue = classes[id.index()].get_or_insert_with(|| {
-                desk.counts[id.index()] = Counts::default();
-                Queue::new(id, capacity, marks)
+                let counts = &mut desk.counts[id.index()];
+                if !drains.get(id.index()).is_some_and(|drains| *drains) {
+                    *counts = Counts::default();
+                }
+                Queue::new(id, capacity, marks, counts.door.clone())
             });
             queue.route.clone()
         });

@@ -36,6 +36,9 @@ pub(super) struct Shared {
     phase: AtomicU8,
     /// When draining ends \[ns of `clock`\].
     drained_by: AtomicU64,
+    /// Kills the arbiter.
+    #[cfg(test)]
+    pub(super) fault: crate::sync::AtomicBool,
     /// Why the engine closed by itself. Off the request path.
     cause: Mutex<Option<DataArc<str>>>,
 }
@@ -91,6 +94,8 @@ impl Shared {
             clock: Clock::start(),
             phase: AtomicU8::new(Phase::Open as u8),
             drained_by: AtomicU64::new(u64::MAX),
+            #[cfg(test)]
+            fault: crate::sync::AtomicBool::new(false),
             cause: Mutex::new(None),
         }
     }

@@ -108,10 +108,14 @@ impl Lane {
             Some(slab.hot(slot).next).filter(|&s| s != NIL)
         });
         let slots = run.chain(self.heap.iter().map(OrderKey::item)).collect();
-        (self.first, self.last) = (NIL, NIL);
-        self.heap.clear();
-        self.len = 0;
+        self.forget_all();
         slots
+    }
+
+    /// Empties the lane without looking into it.
+    pub(super) fn forget_all(&mut self) {
+        (self.first, self.last, self.len) = (NIL, NIL, 0);
+        self.heap.clear();
     }
 
     pub(super) fn len(&self) -> u32 {

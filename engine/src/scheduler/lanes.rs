@@ -64,6 +64,11 @@ impl Lanes {
         self.free.push(id);
     }
 
+    /// Empties every lane, whatever is in it.
+    pub(super) fn forget_all(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::forget_all);
+    }
+
     /// All lanes that have requests of a class.
     pub(super) fn of_class(&self, class: u32) -> Vec<LaneId> {
         (0..self.lanes.len() as LaneId)

@@ -485,6 +485,7 @@ impl<T> Scheduler<T> {
         let Self { slab, lanes, classes, ring, .. } = self;
         classes.iter_mut().for_each(Class::forget_all);
         ring.forget_credit();
+        lanes.forget_all();
         slab.take_all().map(|(lane, payload)| (ClassId(lanes[lane].class), payload)).collect()
     }
 

@@ -159,7 +159,10 @@ impl<'a> Candidates<'a> {
         let chosen = catch_unwind(AssertUnwindSafe(|| selector.select(self))).map_err(|panic| {
             let text = panic.downcast_ref::<&str>().copied();
             let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            failed(text.unwrap_or("panicked"))
+            let failed = failed(text.unwrap_or("panicked"));
+            // Not dropped: that could panic again.
+            std::mem::forget(panic);
+            failed
         })?;
         match chosen {
             Some(index) if self.is_eligible(index.index()) => Ok(index),

@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
 
-use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, UnsafeCell};
+use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, UnsafeCell, fence};
 
 /// A value that can be queued, with the links inside: one for its ingress queue, one for the queue of requests whose
 /// callers have left, which a request may be in at the same time.
@@ -182,6 +182,9 @@ impl<T, const LINK: usize> Producer<T, LINK> {
         let mut seen = head.load(Ordering::Relaxed);
         loop {
             if seen == closed() {
+                // Acquire: what the consumer did before it closed the queue becomes visible; partner: the swap in
+                // `take`.
+                fence(Ordering::Acquire);
                 len.fetch_sub(1, Ordering::Relaxed);
                 // SAFETY: `node` came from `into_raw` above and was not published.
                 return Err(PushError::Closed(unsafe { Queued::from_raw(node) }));
@@ -263,8 +266,9 @@ impl<T, const LINK: usize> Consumer<T, LINK> {
         if seen == closed() || seen == leave {
             return;
         }
-        // Acquire: makes visible the links and values that producers released in `push`.
-        let mut newest = self.shared.head.swap(leave, Ordering::Acquire);
+        // Acquire: makes visible the links and values that producers released in `push`. Release: whoever finds the
+        // queue closed sees what was done before; partner: the fence in `push`.
+        let mut newest = self.shared.head.swap(leave, Ordering::AcqRel);
         while !newest.is_null() {
             let node = live(newest);
             // SAFETY: the swap made the whole stack this consumer's own.

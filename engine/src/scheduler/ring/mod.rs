@@ -212,6 +212,7 @@ impl Ring {
     /// Takes all credit away.
     pub(super) fn forget_credit(&mut self) {
         self.deficit.fill(0);
+        self.index = None;
     }
 
     /// Cuts the credit of a class that a request left without being dispatched: `best` is the cost of the best
