@@ -50,7 +50,6 @@ pub(super) struct Arbiter {
     pub(super) turns: Turns,
     workers: Reader<WorkerSnapshot>,
     profile: Reader<Profile>,
-    abandoned: Consumer<Item, ABANDONED>,
     sleeper: Sleeper,
     idle: Idle,
     /// The ingress is closed and what waits is being finished.
@@ -74,6 +73,7 @@ pub(super) struct Desk {
     /// By class number.
     pub(super) counts: Vec<Counts>,
     pub(super) decisions: u64,
+    abandoned: Consumer<Item, ABANDONED>,
     shared: Arc<Shared>,
 }
 
@@ -94,6 +94,7 @@ impl Arbiter {
             endpoints: Endpoints::new(shared.releases.clone()),
             counts: queues.iter().map(|queue| Counts::at(queue.route.door.clone())).collect(),
             decisions: 0,
+            abandoned,
             shared: shared.clone(),
         };
         let mut arbiter = Self {
@@ -105,7 +106,6 @@ impl Arbiter {
             turns: Turns::new(),
             workers: shared.workers.reader(),
             profile: shared.profile.reader(),
-            abandoned,
             sleeper,
             idle,
             draining: false,
@@ -136,10 +136,11 @@ impl Arbiter {
             let counts = &mut self.desk.counts[class.index()];
             end(pending, closed(), &mut counts.closed, &mut counts.cancelled);
         }
-        self.abandoned.close(|item| {
+        self.desk.abandoned.close(|item| {
             let _ = contained(|| drop(item));
         });
-        // Making a picture of what a panic left may panic as well.
+        // Looking at what a panic left may panic as well.
+        let _ = contained(|| self.desk.endpoints.take_releases(&mut self.desk.scheduler));
         let last = contained(|| self.picture()).unwrap_or_else(EngineSnapshot::empty);
         self.shared.wanted.finish(last);
     }
@@ -182,11 +183,11 @@ impl Arbiter {
             // A park may end a little early by the clock; what is due then is due in the next turn.
             until.saturating_since(self.shared.clock.now()).max(Duration::from_nanos(1))
         });
-        let Self { sleeper, shared, desk, marks, workers, profile, abandoned, draining, turns, .. } = self;
+        let Self { sleeper, shared, desk, marks, workers, profile, draining, turns, .. } = self;
         let slept = sleeper.sleep(limit, || {
             marks.any()
                 || desk.endpoints.has_releases()
-                || !abandoned.is_empty()
+                || !desk.abandoned.is_empty()
                 || workers.has_newer()
                 || profile.has_newer()
                 || shared.wanted.any()
@@ -215,12 +216,8 @@ impl Arbiter {
             self.close_ingress();
             busy = true;
         }
-        busy |= self.desk.endpoints.take_releases(&mut self.desk.scheduler);
-        // Before requests are taken in, because a queue limit dispatches, and after, for those that come late.
-        busy |= self.desk.expire(now);
+        busy |= self.desk.catch_up(now);
         busy |= self.take_in();
-        busy |= self.forget_abandoned();
-        busy |= self.desk.expire(now);
         busy |= self.dispatch();
         if !questions.is_empty() {
             let picture = self.picture();
@@ -272,16 +269,6 @@ impl Arbiter {
         total > 0
     }
 
-    /// Takes requests whose callers have left out of their lanes.
-    fn forget_abandoned(&mut self) -> bool {
-        let Self { desk, abandoned, .. } = self;
-        abandoned.drain(INTAKE, |item| {
-            desk.forget(&item);
-            // The last owner of a ticket drops its waker, which is the caller's code.
-            let _ = contained(|| drop(item));
-        }) > 0
-    }
-
     /// Dispatches a bounded number of requests.
     fn dispatch(&mut self) -> bool {
         let mut done = 0;
@@ -308,6 +295,32 @@ impl Arbiter {
 }
 
 impl Desk {
+    /// Learns what makes room: releases, requests whose callers have left, and requests whose time is over. Returns
+    /// whether there was anything.
+    fn catch_up(&mut self, now: Timestamp) -> bool {
+        let mut any = self.endpoints.take_releases(&mut self.scheduler);
+        // As many as there are now; those that come meanwhile wait for the next time.
+        let mut left = self.abandoned.len();
+        while left > 0 && self.forget_one() {
+            left -= 1;
+            any = true;
+        }
+        self.expire(now) || any
+    }
+
+    /// Forgets one request whose caller has left.
+    fn forget_one(&mut self) -> bool {
+        let mut abandoned = None;
+        self.abandoned.drain(1, |item| abandoned = Some(item));
+        let Some(item) = abandoned else { return false };
+        if let Some(request) = waiting_place(&item).and_then(|key| self.scheduler.cancel(key)) {
+            self.counts[request.class.index()].cancelled += 1;
+        }
+        // The last owner of a ticket drops its waker, which is the caller's code.
+        let _ = contained(|| drop(item));
+        true
+    }
+
     /// Puts one request into its lane, or refuses it.
     pub(super) fn take_in(&mut self, class: ClassId, item: Queued<Item>) {
         self.take_in_pending(class, Pending::new(item));
@@ -322,7 +335,10 @@ impl Desk {
             return;
         }
         let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
-        let Self { scheduler, endpoints, counts, decisions, shared } = self;
+        if self.scheduler.limit_reached(class).is_some() {
+            self.catch_up(self.shared.clock.now());
+        }
+        let Self { scheduler, endpoints, counts, decisions, shared, .. } = self;
         let submitted = scheduler.submit(class, snapshot, pending, &mut |_, dispatch| {
             answer(shared, endpoints, counts, decisions, dispatch);
         });
@@ -342,13 +358,6 @@ impl Desk {
                     counts.cancelled += 1;
                 }
             }
-        }
-    }
-
-    /// Forgets a request whose caller has left, if it still waits.
-    fn forget(&mut self, item: &Item) {
-        if let Some(request) = waiting_place(item).and_then(|key| self.scheduler.cancel(key)) {
-            self.counts[request.class.index()].cancelled += 1;
         }
     }
 

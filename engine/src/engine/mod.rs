@@ -37,7 +37,7 @@ use crate::sync::{Arc, DataArc, JoinHandle, Mutex, Thread, current};
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use admission::{Handle, asked};
-use counts::count;
+use counts::{count, read};
 use shared::{Phase, Shared};
 
 /// What the arbiter does when there is nothing to do.
@@ -217,16 +217,24 @@ impl Engine {
     }
 
     /// A picture of the whole engine, taken by the arbiter between two turns, O(classes + endpoints): the caller waits
-    /// for the next turn. An engine that has ended shows how it ended. Not for wakers and selectors, which run on the
-    /// arbiter's own thread: it would wait for itself.
+    /// for the next turn. An engine that has ended shows how it ended.
+    ///
+    /// # Panics
+    /// In a waker or a selector, which run on the arbiter's own thread: it would wait for itself.
     pub fn snapshot(&self) -> EngineSnapshot {
+        assert_ne!(current().id(), self.owner.arbiter.id(), "the arbiter cannot wait for its own picture");
         let shared = &self.handle.shared;
         let (asker, question) = ticket(());
         let last = shared.wanted.ask(question);
-        let picture = last.unwrap_or_else(|| {
+        let mut picture = last.unwrap_or_else(|| {
             shared.notifier.notify();
             asker.wait().0
         });
+        // What callers count themselves goes on after the end.
+        picture.invalid = read(&shared.door.invalid);
+        picture.turned_away = read(&shared.door.closed);
+        picture.clamped = read(&shared.door.clamped);
+        picture.stale_releases = shared.releases.stale();
         picture.completed()
     }
 

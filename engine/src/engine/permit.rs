@@ -32,7 +32,7 @@ impl Permit {
         self.endpoint
     }
 
-    /// Number of the class that paid for it. After a reload the number of a class that is gone may be another's.
+    /// Number of the class that paid for it. The number of a class that is gone after a reload is nobody's for long.
     pub fn class(&self) -> ClassId {
         self.class
     }

@@ -1,11 +1,11 @@
 //! The picture that the arbiter gives of the engine.
 
 use super::arbiter::Arbiter;
-use super::counts::{ArbiterStatus, EndpointStatus, EngineSnapshot, read};
+use super::counts::{ArbiterStatus, EndpointStatus, EngineSnapshot};
 use crate::time::Timestamp;
 
 impl Arbiter {
-    /// A picture of this moment, but for what the asker works out from it.
+    /// A picture of this moment, but for what the asker adds and works out from it.
     pub(super) fn picture(&self) -> EngineSnapshot {
         let Self { shared, desk, turns, .. } = self;
         let scheduler = &desk.scheduler;
@@ -21,7 +21,7 @@ impl Arbiter {
         let endpoints = scheduler.endpoints().map(|(index, endpoint)| EndpointStatus {
             endpoint,
             active: scheduler.active(index),
-            booked: super::endpoints::booked(desk.endpoints.load(index)),
+            booked: scheduler.booked(index),
             busy_for: Vec::new(),
             waiting: scheduler.waiting_for(index),
         });
@@ -37,10 +37,10 @@ impl Arbiter {
                 intake: turns.intake.clone(),
                 dispatches: turns.dispatches.clone(),
             },
-            invalid: read(&shared.door.invalid),
-            turned_away: read(&shared.door.closed),
-            clamped: read(&shared.door.clamped),
-            stale_releases: shared.releases.stale(),
+            invalid: 0,
+            turned_away: 0,
+            clamped: 0,
+            stale_releases: 0,
             busy: scheduler.busy_by_rule(),
         }
     }

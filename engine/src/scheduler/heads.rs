@@ -10,7 +10,8 @@ use crate::policy::ClassId;
 use crate::request::Snapshot;
 
 impl<T> Scheduler<T> {
-    pub(super) fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
+    /// The limit that what waits in a class has reached.
+    pub(crate) fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
         self.classes[class.index()].limit_reached(self.pool.workers().workers().len())
     }
 

@@ -32,6 +32,7 @@ mod select;
 mod slab;
 mod view;
 
+use std::collections::VecDeque;
 use std::fmt;
 
 pub use class::Usage;
@@ -93,6 +94,8 @@ pub struct Scheduler<T> {
     expiries: Expiries,
     selector: Box<dyn Selector>,
     always_index: bool,
+    /// Numbers of classes that are gone, the longest vacant first.
+    vacant: VecDeque<u32>,
     sequence: u64,
     /// Classes whose shared head has constraints (and others that had one).
     constrained: Vec<ClassId>,
@@ -175,6 +178,7 @@ impl<T> Scheduler<T> {
             expiries: Expiries::default(),
             selector,
             always_index: false,
+            vacant: VecDeque::new(),
             sequence: 0,
             constrained: Vec::new(),
             flipped: Vec::new(),

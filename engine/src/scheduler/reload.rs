@@ -9,6 +9,10 @@ use super::ring::{Member, Ring, most_credit};
 use crate::policy::{ClassId, ClassSpec, Profile};
 use crate::sync::DataArc;
 
+/// Numbers that must have become vacant after a number before it is given out again, so that whoever still holds the old
+/// one is not told about another class. Guessed: nobody holds it for so many classes.
+const QUARANTINE: usize = 1024;
+
 impl<T> Scheduler<T> {
     /// Takes over a new policy, and returns the number of each of its classes, in the order of `profile`.
     ///
@@ -17,16 +21,20 @@ impl<T> Scheduler<T> {
     /// class that is gone and has something waiting keeps its old settings and its place in the ring, and drains;
     /// enqueueing to it is the caller's mistake. It leaves the ring with the first reload that finds it empty. Waiting times are bounded as at the time of enqueueing.
     pub fn reload(&mut self, profile: &Profile) -> Vec<ClassId> {
+        let before = self.ring.classes().to_vec();
         let mut names = Names::default();
-        for (id, class) in (0..).zip(&mut self.classes) {
+        for id in &before {
+            let class = &mut self.classes[id.index()];
             class.active = false;
-            match self.ring.has(ClassId(id)) {
-                true => drop(names.known.insert(class.name.clone(), id)),
-                false => names.vacant.push(id),
-            }
+            names.insert(class.name.clone(), id.0);
         }
-        let ids: Vec<_> = profile.classes().iter().map(|spec| self.adopt(spec, &mut names)).collect();
+        let ids: Vec<_> = profile.classes().iter().map(|spec| self.adopt(spec, &names)).collect();
         let order = self.ring_with_gone(&ids);
+        let gone = |id: &&ClassId| {
+            let class = &self.classes[id.index()];
+            !class.active && !class.has_waiting()
+        };
+        self.vacant.extend(before.iter().filter(gone).map(|id| id.0));
 
         let rules: Vec<_> = order.iter().map(|id| self.classes[id.index()].busy).collect();
         for (id, (view, gate)) in order.iter().zip(self.pool.set_rules(rules.iter())) {
@@ -57,8 +65,8 @@ impl<T> Scheduler<T> {
     }
 
     /// The class of this name with the settings of `spec`; a new one if there is none.
-    fn adopt(&mut self, spec: &ClassSpec, names: &mut Names) -> ClassId {
-        if let Some(&id) = names.known.get(spec.name.as_str()) {
+    fn adopt(&mut self, spec: &ClassSpec, names: &Names) -> ClassId {
+        if let Some(&id) = names.get(spec.name.as_str()) {
             let class = &mut self.classes[id as usize];
             let reordered = class.order != Order::of(spec);
             class.reconfigure(spec);
@@ -67,7 +75,8 @@ impl<T> Scheduler<T> {
             }
             return ClassId(id);
         }
-        let id = match names.vacant.pop() {
+        let rested = (self.vacant.len() > QUARANTINE).then(|| self.vacant.pop_front());
+        let id = match rested.flatten() {
             Some(id) => {
                 let shared = self.classes[id as usize].shared;
                 self.classes[id as usize] = Class::new(spec, shared);
@@ -125,9 +134,5 @@ impl<T> Scheduler<T> {
     }
 }
 
-/// The classes of before: by name, and numbers that nobody has.
-#[derive(Default)]
-struct Names {
-    known: FxHashMap<DataArc<str>, u32>,
-    vacant: Vec<u32>,
-}
+/// The classes of before, by name.
+type Names = FxHashMap<DataArc<str>, u32>;

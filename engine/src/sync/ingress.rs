@@ -237,6 +237,12 @@ impl<T, const LINK: usize> Consumer<T, LINK> {
         self.drain(usize::MAX, f);
     }
 
+    /// Items that are queued or being queued, taken ones included until the drain that hands them out ends.
+    pub fn len(&self) -> usize {
+        // Relaxed: a count, which publishes nothing.
+        self.shared.len.load(Ordering::Relaxed)
+    }
+
     /// Whether there is nothing to drain just now.
     pub fn is_empty(&self) -> bool {
         // Relaxed: callers order it by the fence of their sleep protocol.

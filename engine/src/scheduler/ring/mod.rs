@@ -103,10 +103,6 @@ impl Ring {
         &self.class_at
     }
 
-    pub(super) fn has(&self, class: ClassId) -> bool {
-        self.find(class).is_some()
-    }
-
     fn find(&self, class: ClassId) -> Option<usize> {
         self.place_of.get(class.index()).filter(|&&place| place != NIL).map(|&place| place as usize)
     }
