@@ -1,8 +1,10 @@
-//! Loom models of every lock-free protocol in tollgate: one file per protocol, one test per race.
+//! Loom models of every lock-free protocol in tollgate, one file per protocol, and of the whole engine; one test per
+//! race.
 //!
 //! Loom runs a model once for each way its threads can interleave and each older value their atomics may still read.
 //! A model is red when an assertion fails in one of these executions, two threads touch a cell at once, every
-//! thread waits for another (which is what a lost wake-up comes to), or an `Arc` is left over.
+//! thread waits for another (which is what a lost wake-up comes to), or an `Arc` is left over. A red model of a whole
+//! protocol may abort instead of failing: loom panics in one thread, and what the others own is dropped without it.
 //!
 //! `cargo test` runs them all (`tests/run_models.rs` starts a second cargo, since `--cfg loom` reaches every
 //! dependency). To run some of them:
@@ -15,7 +17,11 @@
 //! spurious failures of weak exchanges, the time limit of a sleep, and what is not modelled in a file's header.
 
 #[cfg(all(loom, test))]
+mod abandoned;
+#[cfg(all(loom, test))]
 mod dirty;
+#[cfg(all(loom, test))]
+mod engine;
 #[cfg(all(loom, test))]
 mod ingress;
 #[cfg(all(loom, test))]

@@ -9,7 +9,6 @@
 //! everything that can go is dispatched.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::Idle;
 use super::admission::{Item, Pending, waiting_place};
@@ -179,10 +178,16 @@ impl Arbiter {
     fn sleep(&mut self) {
         let drained_by = self.shared.drained_by();
         let until = [self.desk.scheduler.next_expiry(), self.draining.then_some(drained_by)];
-        let limit = until.into_iter().flatten().min().map(|until| {
-            // A park may end a little early by the clock; what is due then is due in the next turn.
-            until.saturating_since(self.shared.clock.now()).max(Duration::from_nanos(1))
-        });
+        let limit = match until.into_iter().flatten().min() {
+            Some(until) => {
+                let limit = until.saturating_since(self.shared.clock.now());
+                if limit.is_zero() {
+                    return;
+                }
+                Some(limit)
+            }
+            None => None,
+        };
         let Self { sleeper, shared, desk, marks, workers, profile, draining, turns, .. } = self;
         let slept = sleeper.sleep(limit, || {
             marks.any()

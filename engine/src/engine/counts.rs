@@ -175,8 +175,12 @@ impl Wanted {
 
     /// Answers whoever waits, and whoever asks from now on.
     pub(super) fn finish(&self, picture: EngineSnapshot) {
-        self.asked.lock().last = Some(picture.clone());
-        self.take().into_iter().for_each(|question| question.answer(&picture));
+        let questions = {
+            let mut asked = self.asked.lock();
+            asked.last = Some(picture.clone());
+            std::mem::take(&mut asked.questions)
+        };
+        questions.into_iter().for_each(|question| Asking(question).answer(&picture));
     }
 }
 

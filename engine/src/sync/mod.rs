@@ -158,17 +158,29 @@ mod facade {
         park();
     }
 
-    /// parking_lot's interface over loom's mutex.
+    /// parking_lot's interface. Not over loom's mutex: an unpark would wake a thread that waits for that one.
     #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    pub(crate) struct Mutex<T> {
+        value: std::sync::Mutex<T>,
+        /// Whoever locks sees what was done before earlier locks. Loom explores the order of these.
+        locks: loom::sync::atomic::AtomicBool,
+    }
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
+            Self { value: std::sync::Mutex::new(value), locks: loom::sync::atomic::AtomicBool::new(false) }
         }
 
-        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-            self.0.lock().expect("no model panics with a lock held")
+        #[track_caller]
+        pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
+            loop {
+                self.locks.swap(true, Ordering::AcqRel);
+                match self.value.try_lock() {
+                    Ok(guard) => return guard,
+                    Err(std::sync::TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                    Err(std::sync::TryLockError::WouldBlock) => loom::thread::yield_now(),
+                }
+            }
         }
     }
 

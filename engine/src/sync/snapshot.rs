@@ -14,7 +14,7 @@ type Cell<T> = ArcSwapAny<DataArc<T>>;
 #[cfg(not(loom))]
 type Cache<T> = arc_swap::Cache<Arc<Cell<T>>, DataArc<T>>;
 
-/// arc-swap's interface over loom's mutex.
+/// arc-swap's interface over a mutex.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Cell<T> {
@@ -42,6 +42,8 @@ impl<T> Cell<T> {
         let before = value.clone();
         if DataArc::ptr_eq(&before, current) {
             *value = new;
+            // Before others can run: nobody shall wait for the lock.
+            drop(value);
             self.version.fetch_add(1, super::Ordering::Relaxed);
         }
         before

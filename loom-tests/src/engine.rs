@@ -1,0 +1,340 @@
+//! Models of the whole engine: the real arbiter on a thread of its own, against one or two callers.
+//!
+//! Each model begins with the arbiter in the middle of a turn and awake, so that every sleep that follows is explored;
+//! how an engine starts is not. Each waits for something that comes only if the arbiter hears of the last event, so
+//! that a lost wake-up leaves everybody waiting. Where a model is over, the engine is closed and its books are checked.
+//! Modelled: everything that the threads share, by the parts that the other models look at one by one.
+//! Trusted: the scheduler, which one thread owns. The clock stands still, so nothing expires and no drain runs out.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use loom::thread::{self, JoinHandle};
+use tollgate::policy::{ClassSpec, PolicySpec, Profile};
+use tollgate::{
+    Admission, Candidates, ClassChoice, ClassGuard, CorePinning, EndpointIndex, Engine, EngineSnapshot,
+    LeastLoaded, Permit, Reason, Rejected, Request, Selector, Worker, WorkerSnapshot,
+};
+
+use crate::model::{Seen, bound, check_late};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Prefill tokens of every request that makes a worker busy.
+const TOKENS: u64 = 8;
+
+/// The default selector, which starts the exploration with the first request that it sees.
+#[derive(Default)]
+struct Starter {
+    explores: bool,
+}
+
+impl Selector for Starter {
+    fn select(&mut self, candidates: &Candidates<'_>) -> Option<EndpointIndex> {
+        if !std::mem::replace(&mut self.explores, true) {
+            loom::explore();
+        }
+        LeastLoaded.select(candidates)
+    }
+}
+
+/// Lets the request that names its class have it, and looks after a caller that finds its queue closed: when it looks
+/// again, it finds another queue or the engine closed. Only after a yield does loom take it that the caller sees at
+/// some time what has changed.
+#[derive(Default)]
+struct LetsPass {
+    came_by: AtomicUsize,
+}
+
+impl ClassGuard for LetsPass {
+    fn choose(&self, _: &Request) -> ClassChoice {
+        match self.came_by.fetch_add(1, Ordering::Relaxed) {
+            0 => {}
+            1 => thread::yield_now(),
+            _ => panic!("one request found two queues closed"),
+        }
+        ClassChoice::AsAsked
+    }
+}
+
+/// A policy of these classes, for each of which a worker is busy with any load.
+fn one_at_a_time(classes: &[&str]) -> Profile {
+    let classes: Vec<_> = classes.iter().map(|name| (*name, Some(0))).collect();
+    policy(&classes)
+}
+
+/// A policy of these classes and the tokens that keep a worker busy for each.
+fn policy(classes: &[(&str, Option<u64>)]) -> Profile {
+    let class = |&(name, threshold_tokens): &(&str, _)| {
+        let mut class = ClassSpec::explicit(name, TOKENS);
+        class.busy.threshold_tokens = threshold_tokens;
+        class
+    };
+    let classes = classes.iter().map(class).collect();
+    Profile::new(PolicySpec { classes, ..PolicySpec::default() }).expect("a valid policy")
+}
+
+/// One worker on which others have booked `load` tokens.
+fn worker(version: u64, load: u64) -> WorkerSnapshot {
+    let worker = Worker { external_load: vec![load], ..Worker::new(1) };
+    WorkerSnapshot::new(version, vec![worker]).expect("a valid worker")
+}
+
+/// An engine with one worker, on which the permit has booked `tokens`.
+fn started(profile: Profile, tokens: u64) -> (Engine, Permit) {
+    started_on(worker(1, 0), profile, tokens)
+}
+
+fn started_on(workers: WorkerSnapshot, profile: Profile, tokens: u64) -> (Engine, Permit) {
+    let engine = Engine::builder(profile)
+        .workers(workers)
+        .pinning(CorePinning::Off)
+        .selector(Starter::default())
+        .class_guard(LetsPass::default())
+        .start()
+        .expect("nothing keeps it from starting");
+    let permit = admit(&engine, tokens).wait().expect("there is room");
+    (engine, permit)
+}
+
+fn admit(engine: &Engine, tokens: u64) -> Admission {
+    engine.admit(Request::new(tokens, 0)).expect("open")
+}
+
+/// Another caller, with an engine of its own.
+fn caller<T: 'static>(engine: &Engine, body: impl FnOnce(Engine) -> T + 'static) -> JoinHandle<T> {
+    let engine = engine.clone();
+    thread::spawn(move || body(engine))
+}
+
+/// Admits a request that names its class, and waits; what became of it.
+fn outcome(engine: &Engine) -> (&'static str, Option<Permit>) {
+    let closed = |Rejected { reason, request }: Rejected, what| {
+        assert_eq!(reason, Reason::Closed { cause: None });
+        assert_eq!(request.raw_isl_tokens, TOKENS, "the request comes back");
+        (what, None)
+    };
+    match engine.admit(Request::new(TOKENS, 0).with_class("a")) {
+        Err(rejected) => closed(rejected, "turned away"),
+        Ok(admission) => match admission.wait() {
+            Err(rejected) => closed(rejected, "closed"),
+            Ok(permit) => ("dispatched", Some(permit)),
+        },
+    }
+}
+
+/// Closes and checks that every request has ended once and nothing is booked.
+fn end(engine: Engine) -> EngineSnapshot {
+    engine.close();
+    engine.join();
+    let Err(Rejected { reason, .. }) = engine.admit(Request::new(TOKENS, 0)) else { panic!("closed") };
+    assert_eq!(reason, Reason::Closed { cause: None }, "the arbiter has not panicked");
+    let picture = engine.snapshot();
+    for class in &picture.classes {
+        assert_eq!(class.submitted, class.ended(), "{picture:?}");
+        assert_eq!(class.waiting.requests, 0, "{picture:?}");
+    }
+    for (_, booked) in engine.booked() {
+        assert_eq!((booked.tokens, booked.permits), (0, 0));
+    }
+    picture
+}
+
+/// The same, but how it closes is not explored.
+fn over(engine: Engine) -> EngineSnapshot {
+    loom::stop_exploring();
+    end(engine)
+}
+
+fn sum(picture: &EngineSnapshot, count: impl Fn(&tollgate::ClassStatus) -> u64) -> u64 {
+    picture.classes.iter().map(count).sum()
+}
+
+#[test]
+fn release_against_an_admission_that_waits_for_it() {
+    check_late("engine: release against an admission that waits for it", bound::ENGINE, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), TOKENS);
+        let other = caller(&engine, |engine| drop(admit(&engine, TOKENS).wait().expect("open")));
+        drop(permit);
+        other.join().unwrap();
+        assert_eq!(sum(&over(engine), |class| class.dispatched), 2);
+    });
+}
+
+#[test]
+fn two_admissions_for_one_place() {
+    check_late("engine: two admissions for one place", bound::ENGINE_TWO_REQUESTS, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), 0);
+        let other = caller(&engine, |engine| drop(admit(&engine, TOKENS).wait().expect("open")));
+        drop(admit(&engine, TOKENS).wait().expect("open"));
+        other.join().unwrap();
+        drop(permit);
+        assert_eq!(sum(&over(engine), |class| class.dispatched), 3);
+    });
+}
+
+#[test]
+fn admission_against_close() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    check_late("engine: admission against close", bound::ENGINE, move || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), 0);
+        let other = caller(&engine, |engine| outcome(&engine).0);
+        engine.close();
+        engine.join();
+        let what = other.join().unwrap();
+        note.note(what);
+        drop(permit);
+        let picture = over(engine);
+        let (dispatched, closed) =
+            (sum(&picture, |class| class.dispatched), sum(&picture, |class| class.closed));
+        assert_eq!((dispatched, closed), (1 + u64::from(what == "dispatched"), u64::from(what == "closed")));
+    });
+    seen.assert(&["closed", "dispatched", "turned away"]);
+}
+
+#[test]
+fn admission_against_drain() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    check_late("engine: admission against drain", bound::ENGINE, move || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), TOKENS);
+        let other = caller(&engine, |engine| outcome(&engine).0);
+        engine.drain(MINUTE);
+        // What waits goes, and the drain ends.
+        drop(permit);
+        engine.join();
+        let what = other.join().unwrap();
+        note.note(what);
+        let picture = over(engine);
+        assert_eq!(sum(&picture, |class| class.dispatched), 1 + u64::from(what == "dispatched"));
+    });
+    seen.assert(&["dispatched", "turned away"]);
+}
+
+#[test]
+fn drain_against_sleep() {
+    check_late("engine: drain against sleep", bound::ENGINE_ONE_CALLER, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), 0);
+        engine.drain(MINUTE);
+        engine.join();
+        drop(permit);
+        over(engine);
+    });
+}
+
+#[test]
+fn a_shorter_drain_against_sleep() {
+    check_late("engine: a shorter drain against sleep", bound::ENGINE_ONE_CALLER, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), TOKENS);
+        let admission = admit(&engine, TOKENS);
+        engine.drain(MINUTE);
+        // There is no room for the request: the drain ends because its time is over.
+        engine.drain(Duration::ZERO);
+        engine.join();
+        assert!(admission.wait().is_err());
+        drop(permit);
+        assert_eq!(sum(&over(engine), |class| class.closed), 1);
+    });
+}
+
+#[test]
+fn cancel_against_dispatch() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    check_late("engine: cancel against dispatch", bound::ENGINE, move || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), 0);
+        admit(&engine, TOKENS).cancel();
+        // Whatever became of it, there is room.
+        drop(admit(&engine, TOKENS).wait().expect("open"));
+        drop(permit);
+        let picture = over(engine);
+        let cancelled = sum(&picture, |class| class.cancelled);
+        assert_eq!(sum(&picture, |class| class.dispatched), 3 - cancelled);
+        note.note(if cancelled == 1 { "cancelled" } else { "dispatched" });
+    });
+    seen.assert(&["cancelled", "dispatched"]);
+}
+
+#[test]
+fn cancel_of_the_last_request_of_a_drain() {
+    check_late("engine: cancel of the last request of a drain", bound::ENGINE_ONE_CALLER, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), TOKENS);
+        let admission = admit(&engine, TOKENS);
+        engine.drain(MINUTE);
+        // There is no room for it: the drain ends because it leaves.
+        drop(admission);
+        engine.join();
+        drop(permit);
+        assert_eq!(sum(&over(engine), |class| class.cancelled), 1);
+    });
+}
+
+#[test]
+fn admission_against_a_reload_without_its_class() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    check_late("engine: admission against a reload without its class", bound::ENGINE, move || {
+        let (engine, permit) = started(one_at_a_time(&["a", "b"]), 0);
+        let [old, new] = ["a", "b"].map(|name| engine.profile().class_id(name).expect("a class"));
+        let other = caller(&engine, |engine| {
+            let request = Request::new(TOKENS, 0).with_class("a");
+            engine.admit(request).expect("open").wait().expect("open").class()
+        });
+        engine.reload(one_at_a_time(&["b"]));
+        let class = other.join().unwrap();
+        note.note(if class == old { "old" } else { "new" });
+        assert!([old, new].contains(&class));
+        drop(permit);
+        over(engine);
+    });
+    seen.assert(&["new", "old"]);
+}
+
+#[test]
+fn reload_against_an_admission_that_goes_by_the_new_policy() {
+    check_late("engine: reload against an admission that goes by the new policy", bound::ENGINE, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), TOKENS);
+        let other = caller(&engine, |engine| drop(admit(&engine, TOKENS).wait().expect("open")));
+        engine.reload(policy(&[("a", None)]));
+        other.join().unwrap();
+        drop(permit);
+        over(engine);
+    });
+}
+
+#[test]
+fn publish_against_an_admission_that_waits_for_it() {
+    check_late("engine: publish against an admission that waits for it", bound::ENGINE, || {
+        // The first request goes to a worker that is busy for the second.
+        let profile = policy(&[("any", None), ("a", Some(0))]);
+        let (engine, permit) = started_on(worker(1, TOKENS), profile, 0);
+        let other = caller(&engine, |engine| outcome(&engine).0);
+        engine.publish(worker(2, 0)).expect("newer");
+        assert_eq!(other.join().unwrap(), "dispatched");
+        drop(permit);
+        over(engine);
+    });
+}
+
+#[test]
+fn picture_against_close() {
+    check_late("engine: picture against close", bound::ENGINE_ONE_CALLER, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), 0);
+        let other = caller(&engine, |engine| engine.snapshot());
+        engine.close();
+        engine.join();
+        assert_eq!(sum(&other.join().unwrap(), |class| class.dispatched), 1);
+        drop(permit);
+        over(engine);
+    });
+}
+
+#[test]
+fn picture_against_sleep() {
+    check_late("engine: picture against sleep", bound::ENGINE_ONE_CALLER, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), 0);
+        assert_eq!(sum(&engine.snapshot(), |class| class.dispatched), 1);
+        drop(permit);
+        over(engine);
+    });
+}
