@@ -95,7 +95,7 @@ fn a_drain_waited_for_ever_for_those_who_had_left() {
     let plug = permit(engine.admit(tokens(1)).unwrap());
     let waiting: Vec<_> = (0..100).map(|_| engine.admit(tokens(5)).unwrap()).collect();
     settled(&engine);
-    engine.drain(Duration::from_secs(3600));
+    engine.drain(Duration::from_secs(20));
     drop(waiting);
     engine.join();
     let only = &engine.snapshot().classes[0];
@@ -106,8 +106,9 @@ fn a_drain_waited_for_ever_for_those_who_had_left() {
 #[test]
 fn a_drain_of_an_engine_with_nothing_to_do_did_not_end() {
     let engine = engine(vec![class("only", 1)], vec![]);
-    engine.drain(Duration::from_secs(3600));
+    engine.drain(Duration::from_secs(60));
     engine.join();
+    assert!(engine.snapshot().uptime < Duration::from_secs(30));
     assert!(matches!(engine.admit(tokens(1)).unwrap_err().reason, Reason::Closed { cause: None }));
     at_rest(&engine);
 }

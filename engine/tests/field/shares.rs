@@ -12,6 +12,15 @@ use tollgate::{
 use crate::common::{self, A, B, class, fill, gated, now, put, tokens};
 use crate::threaded::{self, each_answer, next_answer, profile, until};
 
+/// Tells the threads of a test to end, also if it fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// More comes than the arbiter can take, which has hundreds of workers at hand and takes its time over each request.
 #[test]
 fn all_classes_waited_alike_when_the_arbiter_was_the_bottleneck() {
@@ -31,8 +40,8 @@ fn all_classes_waited_alike_when_the_arbiter_was_the_bottleneck() {
             .start()
             .unwrap();
     let done = AtomicBool::new(false);
-    let mut over = None;
-    thread::scope(|scope| {
+    let (first, last) = thread::scope(|scope| {
+        let _over = Over(&done);
         for t in 0..4 {
             let (engine, done) = (engine.clone(), &done);
             scope.spawn(move || {
@@ -52,10 +61,8 @@ fn all_classes_waited_alike_when_the_arbiter_was_the_bottleneck() {
         let both_wait = |p: &EngineSnapshot| p.classes.iter().all(|c| c.waiting.requests > 0);
         let first = until(&engine, |p| both_wait(p) && dispatched(p).iter().sum::<u64>() > 10_000);
         let last = until(&engine, |p| dispatched(p).iter().sum::<u64>() > 60_000);
-        done.store(true, Ordering::Relaxed);
-        over = Some((first, last));
+        (first, last)
     });
-    let (first, last) = over.unwrap();
     let served = |i: usize| (last.classes[i].dispatched - first.classes[i].dispatched) as f64;
     let ratio = served(0) / served(1);
     assert!((3.0..=5.0).contains(&ratio), "{} : {} is {ratio}", served(0), served(1));

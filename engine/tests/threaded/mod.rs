@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::policy::{ClassSpec, PolicySpec, Profile};
 use tollgate::{
-    Admission, Booked, Candidates, ClassStatus, EndpointIndex, Engine, EngineSnapshot, Permit, Rejected,
-    Request, Selector, Usage, Worker, WorkerSnapshot,
+    Admission, Booked, Candidates, ClassStatus, EndpointIndex, Engine, EngineSnapshot, Permit, Reason,
+    Rejected, Request, Selector, Usage, Worker, WorkerSnapshot,
 };
 
 pub fn class(name: &str, quantum: u64) -> ClassSpec {
@@ -78,6 +78,19 @@ pub fn next_answer<N>(admissions: &mut Vec<(N, Admission)>) -> (N, Result<Permit
         }
         assert!(Instant::now() < patience, "{} requests wait without an answer", admissions.len());
         thread::park_timeout(PATIENCE);
+    }
+}
+
+/// Admits a request as soon as the ingress has room for it; counts how often it had none.
+pub fn admit(engine: &Engine, mut request: Request, full: &mut u64) -> Admission {
+    loop {
+        match engine.admit(request) {
+            Ok(admission) => return admission,
+            Err(Rejected { reason: Reason::IngressFull { .. }, request: back }) => request = back,
+            Err(other) => panic!("{other}"),
+        }
+        *full += 1;
+        thread::yield_now();
     }
 }
 
