@@ -25,7 +25,7 @@ impl Both {
         let snapshot = QueueSnapshot::new(cost as usize, 0);
         let arrival = arrival_ms as f64 / 1e3;
         let queued = self.peer.enqueue(class, 1, snapshot, arrival, jump, 0, WorkerPlacement::Any, payload);
-        queued.ok().expect("no limits");
+        queued.expect("no limits");
         let request = Request { priority_jump: jump, ..Request::new(cost, 0) };
         let snapshot = request.snapshot(Timestamp::from_nanos(arrival_ms * 1_000_000));
         self.ours

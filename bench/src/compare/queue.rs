@@ -193,7 +193,7 @@ impl Queue for Peer {
         let class = input.class as usize;
         let queued =
             self.queue.enqueue(class, self.workers, snapshot, arrival, 0.0, 0, placement, input.payload);
-        queued.ok().expect("no limits");
+        queued.expect("no limits");
     }
 
     fn next(&mut self) -> Option<Payload> {

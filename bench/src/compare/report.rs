@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn numbers_have_three_digits_or_separators() {
         assert_eq!(
-            ["1.23", "12.3", "123", "1,235", "1,234,568"].map(str::to_owned),
-            [number(1.2345), number(12.345), number(123.45), number(1_234.5678), number(1_234_567.8)]
+            ["1.23", "12.3", "123", "1,234", "1,234,568"].map(str::to_owned),
+            [number(1.2345), number(12.345), number(123.45), number(1_234.5), number(1_234_567.8)]
         );
         let spread = Spread { median: 1_500.0, min: 900.0, max: 12_345.0 };
         assert_eq!(time(spread), "1.50 µs (0.90–12.3)");
