@@ -2,8 +2,10 @@
 //!
 //! | module | subcommand | question |
 //! |---|---|---|
+//! | [`compare`] | `compare` | how much faster than the peer is it, and does it decide the same? |
 //! | [`share`] | `share` | do the classes get the shares of a saturated worker that their quanta promise? |
 //!
 //! The binary only parses the command line; benchmarks of single operations are in `benches/`.
 
+pub mod compare;
 pub mod share;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
-use tollgate_bench::share;
+use tollgate_bench::{compare, share};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -24,11 +24,15 @@ enum Experiment {
     /// How policy classes share one saturated worker.
     #[command(after_help = share::EXIT_CODES)]
     Share(share::Args),
+    /// The peer and this scheduler side by side; needs the feature `peer`.
+    #[command(after_help = compare::EXIT_CODES)]
+    Compare(compare::Args),
 }
 
 fn main() -> ExitCode {
     let Cli { experiment, share } = Cli::parse();
     match experiment.unwrap_or(Experiment::Share(share)) {
         Experiment::Share(args) => share::main(&args),
+        Experiment::Compare(args) => compare::main(&args),
     }
 }

@@ -1,0 +1,142 @@
+//! The results as JSON and as text.
+
+use serde_json::{Value, json};
+
+use super::measure::{Effort, Measured, Spread};
+
+/// What the comparison ran on.
+fn machine() -> Value {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let load = read("/proc/loadavg");
+    json!({
+        "cpu": cpu.map(|(_, name)| name.trim()),
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "os": std::env::consts::OS,
+        "load_average_1min": load.split_whitespace().next().and_then(|l| l.parse::<f64>().ok()),
+        "pinned": false,
+        "allocator": "mimalloc",
+        "tollgate": env!("CARGO_PKG_VERSION"),
+        "peer": "dynamo-kv-router 1.6.1",
+    })
+}
+
+fn decisions(results: &[Measured]) -> u64 {
+    results.iter().map(|row| row.decisions).sum()
+}
+
+/// One document.
+pub(super) fn json(results: &[Measured]) -> Value {
+    let rows: Vec<_> = results
+        .iter()
+        .map(|row| {
+            let round = |value: f64| (value * 100.0).round() / 100.0;
+            let ratio = row.ratio();
+            json!({
+                "name": row.name,
+                "peer_ns": round(row.peer().median),
+                "ours_ns": round(row.ours().median),
+                "ratio": round(ratio.median),
+                "min": round(ratio.min),
+                "max": round(ratio.max),
+                "bar": row.bar,
+            })
+        })
+        .collect();
+    json!({ "machine": machine(), "decisions_checked": decisions(results), "rows": rows })
+}
+
+/// A table, and what the rows mean.
+pub(super) fn text(results: &[Measured], effort: Effort) -> String {
+    let mut lines = vec![["", "peer", "ours", "ratio", "bar", ""].map(str::to_owned)];
+    for row in results {
+        let met = match (effort.quick, row.met()) {
+            (true, _) => "not judged",
+            (_, true) => "met",
+            (_, false) => "MISSED",
+        };
+        lines.push([
+            row.name.to_owned(),
+            time(row.peer()),
+            time(row.ours()),
+            spread(row.ratio(), 1.0, ""),
+            number(row.bar),
+            met.to_owned(),
+        ]);
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..6).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| match i {
+            0 | 5 => format!("{cell:width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text.push('\n');
+    for rows in results.chunk_by(|a, b| a.note == b.note).filter(|rows| !rows[0].note.is_empty()) {
+        let names: Vec<_> = rows.iter().map(|row| row.name).collect();
+        text += &format!("{}:\n    {}\n", names.join("; "), rows[0].note);
+    }
+    let machine = machine();
+    text += &format!(
+        "\ntime per operation, medians of {} alternating samples (min–max); a ratio is peer / ours of the same pair\n\
+         {} decisions compared one for one, all equal\n{machine}\n",
+        effort.samples,
+        decisions(results),
+    );
+    text
+}
+
+/// A duration with its range, in one unit.
+fn time(ns: Spread) -> String {
+    match ns.median {
+        ..1e3 => spread(ns, 1.0, " ns"),
+        ..1e6 => spread(ns, 1e3, " µs"),
+        ..1e9 => spread(ns, 1e6, " ms"),
+        _ => spread(ns, 1e9, " s"),
+    }
+}
+
+fn spread(Spread { median, min, max }: Spread, unit: f64, name: &str) -> String {
+    let [median, min, max] = [median, min, max].map(|value| number(value / unit));
+    format!("{median}{name} ({min}–{max})")
+}
+
+/// A number with three digits.
+fn number(value: f64) -> String {
+    match value {
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        ..1e3 => format!("{value:.0}"),
+        _ => {
+            let digits = format!("{value:.0}");
+            let mut text = String::new();
+            for (i, digit) in digits.chars().enumerate() {
+                if i > 0 && (digits.len() - i).is_multiple_of(3) {
+                    text.push(',');
+                }
+                text.push(digit);
+            }
+            text
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_or_separators() {
+        assert_eq!(
+            ["1.23", "12.3", "123", "1,234", "1,234,568"].map(str::to_owned),
+            [number(1.2345), number(12.345), number(123.45), number(1_234.5), number(1_234_567.8)]
+        );
+        let spread = Spread { median: 1_500.0, min: 900.0, max: 12_345.0 };
+        assert_eq!(time(spread), "1.50 µs (0.90–12.3)");
+    }
+}
