@@ -32,8 +32,8 @@ use crate::worker::WorkerSnapshot;
 const BATCH: usize = 256;
 /// Requests per turn that classes get taken in beyond a batch of waiting ones. Guessed: as long as the dispatches.
 const INTAKE: usize = 4 * BATCH;
-/// Fruitless turns before the arbiter sleeps. Guessed: some 10 µs, a third of what a wake-up costs.
-const FRUITLESS_TURNS: u32 = 64;
+/// Fruitless turns before the arbiter sleeps. Guessed: some 20 to 30 µs, about what a wake-up costs.
+const FRUITLESS_TURNS: u32 = 512;
 
 /// The state of the arbiter thread.
 #[derive(Debug)]
