@@ -4,7 +4,8 @@
 //! how an engine starts is not. Each waits for something that comes only if the arbiter hears of the last event, so
 //! that a lost wake-up leaves everybody waiting. Where a model is over, the engine is closed and its books are checked.
 //! Modelled: everything that the threads share, by the parts that the other models look at one by one.
-//! Trusted: the scheduler, which one thread owns. The clock stands still, so nothing expires and no drain runs out.
+//! Trusted: the scheduler, which one thread owns. The clock goes on by a nanosecond whenever it is read, and a sleep with
+//! a time limit is one without: what expires does so because the arbiter is awake.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -253,6 +254,32 @@ fn cancel_against_dispatch() {
         note.note(if cancelled == 1 { "cancelled" } else { "dispatched" });
     });
     seen.assert(&["cancelled", "dispatched"]);
+}
+
+#[test]
+fn expiry_against_dispatch() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    check_late("engine: expiry against dispatch", bound::ENGINE_ONE_CALLER, move || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), TOKENS);
+        // A few turns of the arbiter.
+        let deadline = Some(Duration::from_nanos(8));
+        let admission = engine.admit(Request { deadline, ..Request::new(TOKENS, 0) }).expect("open");
+        drop(permit);
+        let what = match admission.wait() {
+            Ok(_) => "dispatched",
+            Err(Rejected { reason, .. }) => {
+                assert!(matches!(reason, Reason::DeadlineExceeded { .. }), "{reason}");
+                "expired"
+            }
+        };
+        note.note(what);
+        let picture = over(engine);
+        let (dispatched, expired) =
+            (sum(&picture, |class| class.dispatched), sum(&picture, |class| class.expired));
+        assert_eq!((dispatched, expired), if what == "expired" { (1, 1) } else { (2, 0) });
+    });
+    seen.assert(&["dispatched", "expired"]);
 }
 
 #[test]

@@ -215,6 +215,10 @@ impl Arbiter {
         }
         if let Some(profile) = self.profile.newer() {
             self.reload(profile);
+            if self.draining {
+                // New classes came with open queues.
+                self.close_ingress();
+            }
             busy = true;
         }
         if !self.draining && self.shared.phase() == Phase::Draining {
