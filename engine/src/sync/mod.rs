@@ -174,6 +174,7 @@ mod facade {
         #[track_caller]
         pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
             loop {
+                // AcqRel: Acquire of what earlier lockers had done before, Release to later ones; partner: itself.
                 self.locks.swap(true, Ordering::AcqRel);
                 match self.value.try_lock() {
                     Ok(guard) => return guard,
