@@ -227,6 +227,8 @@ impl Arbiter {
         }
         busy |= self.desk.catch_up(now);
         busy |= self.take_in();
+        // Their time may have been over when they were still in front of the arbiter.
+        busy |= self.desk.expire(now);
         busy |= self.dispatch();
         if !questions.is_empty() {
             let picture = self.picture();

@@ -100,6 +100,21 @@ fn a_request_was_served_after_its_deadline() {
     at_rest(engine);
 }
 
+/// Its deadline is over while it is still in front of the arbiter, and there is room.
+#[test]
+fn a_request_that_came_too_late_for_the_arbiter_was_served_all_the_same() {
+    let braked = Braked::new(vec![exclusive("only", 1)], vec![worker(1), worker(2), worker(3)]);
+    let engine = &braked.engine;
+    let late = braked.at_once(|| {
+        let deadline = Some(Duration::from_millis(20));
+        let late = engine.admit(Request { deadline, ..tokens(5) }).unwrap();
+        thread::sleep(Duration::from_millis(40));
+        late
+    });
+    assert!(matches!(answer(late).unwrap_err().reason, Reason::DeadlineExceeded { .. }));
+    at_rest(engine);
+}
+
 #[test]
 fn a_cancelled_head_and_a_release_in_the_same_turn_left_the_next_one_waiting() {
     let braked = Braked::new(vec![exclusive("only", 1)], vec![worker(1)]);
