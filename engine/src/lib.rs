@@ -41,7 +41,8 @@ mod worker;
 
 pub use engine::{
     Admission, ArbiterStatus, ClassChoice, ClassGuard, ClassStatus, ClassTable, CorePinning, EndpointStatus,
-    Engine, EngineBuilder, EngineSnapshot, Idle, Permit, Refused as RefusedCounts, StaleSnapshot, StartError,
+    Engine, EngineBuilder, EngineSnapshot, Idle, Observed, Observer, Permit, Refused as RefusedCounts,
+    StaleSnapshot, StartError,
 };
 pub use error::{LimitKind, LimitReached, Reason, Rejected, Retry, WaitCause};
 pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};

@@ -12,6 +12,7 @@ mod counts;
 mod endpoints;
 mod guard;
 mod marks;
+mod observe;
 mod permit;
 mod picture;
 mod reload;
@@ -25,6 +26,7 @@ pub use builder::{EngineBuilder, StartError};
 pub use cores::CorePinning;
 pub use counts::{ArbiterStatus, ClassStatus, EndpointStatus, EngineSnapshot, Refused};
 pub use guard::{ClassChoice, ClassGuard, ClassTable};
+pub use observe::{Observed, Observer};
 pub use permit::Permit;
 
 use crate::error::{Reason, Rejected, WaitCause};
@@ -211,7 +213,7 @@ impl Engine {
     }
 
     /// Blocks until the engine has ended, which takes a [`drain`](Self::drain) or a [`close`](Self::close). Every
-    /// request has its answer then. On the arbiter's own thread, in a waker or a selector, it returns at once.
+    /// request has its answer then. On the arbiter's own thread, in a waker, a selector or an observer, it returns at once.
     pub fn join(&self) {
         self.owner.join();
     }
@@ -220,7 +222,7 @@ impl Engine {
     /// for the next turn. An engine that has ended shows how it ended.
     ///
     /// # Panics
-    /// In a waker or a selector, which run on the arbiter's own thread: it would wait for itself.
+    /// In a waker, a selector or an observer, which run on the arbiter's own thread: it would wait for itself.
     pub fn snapshot(&self) -> EngineSnapshot {
         assert_ne!(current().id(), self.owner.arbiter.id(), "the arbiter cannot wait for its own picture");
         let shared = &self.handle.shared;
@@ -282,7 +284,7 @@ impl fmt::Debug for Engine {
 
 impl Owner {
     fn join(&self) {
-        // A waker or a selector may do this: the arbiter cannot wait for itself.
+        // A waker, a selector or an observer may do this: the arbiter cannot wait for itself.
         if self.arbiter.id() != current().id() {
             // Held while joining, so that others who join wait as well.
             let mut thread = self.thread.lock();
