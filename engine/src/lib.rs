@@ -27,8 +27,11 @@
 //! | `request`, `worker`, `error` | what callers and watchers say, and what they hear |
 //! | `scheduler` | every decision, without threads and clocks: [`Scheduler`] |
 //! | `engine` | threads, queues and wake-ups around it: [`Engine`] |
+//! | `metrics` | Prometheus and OpenMetrics, with the feature of that name |
 //! | `sync` | what threads share, and the switch to a model checker |
 
+#[cfg(not(loom))]
+mod adapters;
 mod engine;
 mod error;
 pub mod policy;
@@ -39,10 +42,12 @@ pub mod sync;
 mod time;
 mod worker;
 
+#[cfg(all(feature = "metrics", not(loom)))]
+pub use adapters::metrics;
 pub use engine::{
     Admission, ArbiterStatus, ClassChoice, ClassGuard, ClassStatus, ClassTable, CorePinning, EndpointStatus,
-    Engine, EngineBuilder, EngineSnapshot, Idle, Observed, Observer, Permit, Refused as RefusedCounts,
-    StaleSnapshot, StartError,
+    Engine, EngineBuilder, EngineSnapshot, Idle, Monitor, Observed, Observer, Permit,
+    Refused as RefusedCounts, StaleSnapshot, StartError,
 };
 pub use error::{LimitKind, LimitReached, Reason, Rejected, Retry, WaitCause};
 pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
@@ -56,3 +61,7 @@ pub use worker::{DEFAULT_MAX_NUM_BATCHED_TOKENS, Endpoint, Worker, WorkerError, 
 #[cfg(all(doctest, feature = "yaml"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "metrics"))]
+#[doc = include_str!("../../docs/metrics.md")]
+struct MetricsPage;

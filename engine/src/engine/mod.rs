@@ -12,6 +12,7 @@ mod counts;
 mod endpoints;
 mod guard;
 mod marks;
+mod monitor;
 mod observe;
 mod permit;
 mod picture;
@@ -26,6 +27,7 @@ pub use builder::{EngineBuilder, StartError};
 pub use cores::CorePinning;
 pub use counts::{ArbiterStatus, ClassStatus, EndpointStatus, EngineSnapshot, Refused};
 pub use guard::{ClassChoice, ClassGuard, ClassTable};
+pub use monitor::Monitor;
 pub use observe::{Observed, Observer};
 pub use permit::Permit;
 
@@ -34,12 +36,11 @@ use crate::policy::{ClassId, Profile};
 use crate::request::Request;
 use crate::scheduler::Booked;
 use crate::sync::ingress::PushError;
-use crate::sync::ticket::ticket;
 use crate::sync::{Arc, DataArc, JoinHandle, Mutex, Thread, current};
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use admission::{Handle, asked};
-use counts::{count, read};
+use counts::count;
 use shared::{Phase, Shared};
 
 /// What the arbiter does when there is nothing to do.
@@ -216,28 +217,6 @@ impl Engine {
     /// request has its answer then. On the arbiter's own thread, in a waker, a selector or an observer, it returns at once.
     pub fn join(&self) {
         self.owner.join();
-    }
-
-    /// A picture of the whole engine, taken by the arbiter between two turns, O(classes + endpoints): the caller waits
-    /// for the next turn. An engine that has ended shows how it ended.
-    ///
-    /// # Panics
-    /// In a waker, a selector or an observer, which run on the arbiter's own thread: it would wait for itself.
-    pub fn snapshot(&self) -> EngineSnapshot {
-        assert_ne!(current().id(), self.owner.arbiter.id(), "the arbiter cannot wait for its own picture");
-        let shared = &self.handle.shared;
-        let (asker, question) = ticket(());
-        let last = shared.wanted.ask(question);
-        let mut picture = last.unwrap_or_else(|| {
-            shared.notifier.notify();
-            asker.wait().0
-        });
-        // What callers count themselves goes on after the end.
-        picture.invalid = read(&shared.door.invalid);
-        picture.turned_away = read(&shared.door.closed);
-        picture.clamped = read(&shared.door.clamped);
-        picture.stale_releases = shared.releases.stale();
-        picture.completed()
     }
 
     /// The policy that requests are admitted by.
