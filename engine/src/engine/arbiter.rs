@@ -19,6 +19,7 @@ use super::marks::Marks;
 use super::observe::{Fate, Observers};
 use super::permit::Permit;
 use super::shared::{Phase, Route, Shared};
+use super::span::RequestSpan;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
 use crate::scheduler::{Dispatch, Expired, Picked, Refused, Scheduler};
@@ -436,6 +437,7 @@ fn answer(
         class: request.class,
         waited,
         cost,
+        span: RequestSpan::none(),
     };
     let taken = request.payload.answer(Ok(permit));
     if taken {

@@ -18,6 +18,7 @@ mod permit;
 mod picture;
 mod reload;
 mod shared;
+mod span;
 
 use std::fmt;
 use std::time::Duration;
@@ -42,6 +43,7 @@ use crate::worker::{Endpoint, WorkerSnapshot};
 use admission::{Handle, asked};
 use counts::count;
 use shared::{Phase, Shared};
+use span::RequestSpan;
 
 /// What the arbiter does when there is nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,17 +117,27 @@ impl Engine {
     /// draining. The request comes back with the reason.
     pub fn admit(&self, request: Request) -> Result<Admission, Rejected> {
         let arrival = self.handle.shared.clock.now();
+        let span = RequestSpan::open();
         let mut request = request;
         loop {
-            match self.admit_by_current_policy(request, arrival)? {
-                Admitted::Yes(admission) => return Ok(admission),
+            match self.admit_by_current_policy(request, arrival, &span) {
+                Ok(Admitted::Yes(admission)) => return Ok(admission.within(span)),
                 // The class went between the look at the policy and the push.
-                Admitted::Again(rejected) => request = rejected.request,
+                Ok(Admitted::Again(rejected)) => request = rejected.request,
+                Err(rejected) => {
+                    span.refused(&rejected.reason);
+                    return Err(rejected);
+                }
             }
         }
     }
 
-    fn admit_by_current_policy(&self, request: Request, arrival: Timestamp) -> Result<Admitted, Rejected> {
+    fn admit_by_current_policy(
+        &self,
+        request: Request,
+        arrival: Timestamp,
+        span: &RequestSpan,
+    ) -> Result<Admitted, Rejected> {
         let shared = &*self.handle.shared;
         if shared.phase() != Phase::Open {
             count(&shared.door.closed);
@@ -146,6 +158,7 @@ impl Engine {
         shared.routes.with(|routes| {
             let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
             let route = &routes.classes[position.index()];
+            span.classified(&routes.profile.classes()[position.index()].name, snapshot.cost());
             if snapshot.deadline().is_some_and(|deadline| deadline <= arrival) {
                 count(&route.door.late);
                 let reason = Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late };
