@@ -28,6 +28,7 @@
 //! | `scheduler` | every decision, without threads and clocks: [`Scheduler`] |
 //! | `engine` | threads, queues and wake-ups around it: [`Engine`] |
 //! | `metrics` | Prometheus and OpenMetrics, with the feature of that name |
+//! | `tower` | a layer in front of any HTTP service, with the feature of that name |
 //! | `sync` | what threads share, and the switch to a model checker |
 
 #[cfg(not(loom))]
@@ -44,6 +45,8 @@ mod worker;
 
 #[cfg(all(feature = "metrics", not(loom)))]
 pub use adapters::metrics;
+#[cfg(all(feature = "tower", not(loom)))]
+pub use adapters::tower;
 pub use engine::{
     Admission, ArbiterStatus, ClassChoice, ClassGuard, ClassStatus, ClassTable, CorePinning, EndpointStatus,
     Engine, EngineBuilder, EngineSnapshot, Idle, Monitor, Observed, Observer, Permit,

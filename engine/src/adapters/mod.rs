@@ -3,3 +3,5 @@
 
 #[cfg(feature = "metrics")]
 pub mod metrics;
+#[cfg(feature = "tower")]
+pub mod tower;
