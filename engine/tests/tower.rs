@@ -314,7 +314,7 @@ async fn refusals_are_turned_into_responses() {
         panic!("a refused request goes nowhere")
     });
     let running = engine.admit(tollgate::Request::new(1, 0)).unwrap().await.unwrap();
-    let refused = layered(&engine, never.clone()).oneshot(request(300)).await.unwrap();
+    let refused = layered(&engine, never).oneshot(request(300)).await.unwrap();
     assert_eq!((refused.status().as_u16(), refused.body().permit().is_none()), (529, true));
 
     let says_why = |Rejected { reason, request }: Rejected| {
@@ -325,7 +325,7 @@ async fn refusals_are_turned_into_responses() {
             .body(Script::new([Data("no")]))
             .unwrap()
     };
-    let says_why = PermitLayer::new(engine.clone(), ask, says_why).layer(never.clone());
+    let says_why = PermitLayer::new(engine.clone(), ask, says_why).layer(never);
     let refused = says_why.clone().oneshot(request(300)).await.unwrap();
     assert_eq!(refused.headers()["x-reason"], "queue_limit_requests");
     assert_eq!(refused.headers()["x-tokens"], "300");
