@@ -38,7 +38,7 @@ async fn handle(engine: &Engine, request: Request, patience: Duration) -> Outcom
     Outcome::Served(worker)
 }
 
-/// Runs five tasks; returns what became of each.
+/// Handles five requests; returns what became of each.
 #[tokio::main]
 pub async fn run() -> Result<Vec<Outcome>, Box<dyn Error + Send + Sync>> {
     // One class; a worker is busy as long as any prefill runs on it.
