@@ -68,3 +68,11 @@ struct Readme;
 #[cfg(all(doctest, feature = "metrics"))]
 #[doc = include_str!("../../docs/metrics.md")]
 struct MetricsPage;
+
+#[cfg(all(doctest, feature = "yaml"))]
+#[doc = include_str!("../../docs/embedding.md")]
+struct EmbeddingPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/tuning.md")]
+struct TuningPage;
