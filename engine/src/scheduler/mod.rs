@@ -93,7 +93,6 @@ pub struct Scheduler<T> {
     pool: Pool,
     expiries: Expiries,
     selector: Box<dyn Selector>,
-    always_index: bool,
     /// Numbers of classes that are gone, the longest vacant first.
     vacant: VecDeque<u32>,
     sequence: u64,
@@ -177,7 +176,6 @@ impl<T> Scheduler<T> {
             pool: Pool::new(),
             expiries: Expiries::default(),
             selector,
-            always_index: false,
             vacant: VecDeque::new(),
             sequence: 0,
             constrained: Vec::new(),
@@ -425,16 +423,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Decides by the index over the classes even where there are few: for tests, which compare it with the scan.
-    #[doc(hidden)]
-    pub fn always_index_classes(mut self) -> Self {
-        self.always_index = true;
-        let order = self.ring.classes().to_vec();
-        self.rebuild_ring(&order, Ring::quantum);
-        self
-    }
-
-    /// Places of the ring, and nodes of the index over it, that decisions have visited so far.
+    /// Words, nodes and places that decisions among the classes have looked at so far.
     #[doc(hidden)]
     pub fn ring_steps(&self) -> u64 {
         self.ring.steps()

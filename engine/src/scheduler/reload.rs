@@ -58,7 +58,7 @@ impl<T> Scheduler<T> {
             Member { class, quantum, gate, most: most_credit(quantum, best) }
         };
         let members: Vec<_> = order.iter().map(member).collect();
-        self.ring = self.ring.rebuilt(&members, self.pool.gates().count(), self.always_index);
+        self.ring = self.ring.rebuilt(&members, self.pool.gates().count());
         self.constrained.clear();
         self.classes.iter_mut().for_each(|class| class.listed = false);
         self.workers_changed();
