@@ -31,6 +31,8 @@ pub(super) struct Class {
     pub(super) view: ViewId,
     pub(super) gate: GateId,
     pub(super) shared: LaneId,
+    /// The best dispatchable head while the pool gate is open, and while it is closed; [`NIL`] if there is none.
+    pub(super) candidates: [u32; 2],
     /// Heads of the exact lanes, each naming its lane: blocked ones, and those that may go.
     pub(super) exact: [IndexedHeap<OrderKey>; 2],
     /// Whether the scheduler's list of constrained heads has this class.
@@ -39,7 +41,7 @@ pub(super) struct Class {
     pub(super) max_queue_time: Option<Duration>,
     /// Whether requests still come to this class; if not, it drains.
     pub(super) active: bool,
-    /// Requests in the order of their enqueueing.
+    /// Requests that are in heaps, in the order of their enqueueing.
     pub(super) ages: Ages,
     limits: LimitsPerWorker,
     requests: u64,
@@ -56,6 +58,7 @@ impl Class {
             view: ViewId(u32::MAX),
             gate: GateId(u32::MAX),
             shared,
+            candidates: [NIL; 2],
             exact: Default::default(),
             listed: false,
             busy: spec.busy,
@@ -87,6 +90,11 @@ impl Class {
         }
     }
 
+    /// Requests that wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.requests
+    }
+
     pub(super) fn has_waiting(&self) -> bool {
         self.requests > 0
     }
@@ -110,6 +118,9 @@ impl Class {
 
     /// The first limit that what waits now has reached. The request that crosses a limit was still accepted.
     pub(super) fn limit_reached(&self, workers: usize) -> Option<LimitReached> {
+        if self.limits == LimitsPerWorker::default() {
+            return None;
+        }
         let usage = self.usage();
         let checks = [
             (LimitKind::Requests, usage.requests, self.limits.requests),
@@ -123,7 +134,7 @@ impl Class {
     }
 }
 
-/// The ends of the list of a class's requests in the order of their enqueueing; the links are in the slab.
+/// The ends of the list of a class's requests in heaps in the order of their enqueueing; the links are in the slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ages {
     oldest: u32,
@@ -131,7 +142,7 @@ pub(super) struct Ages {
 }
 
 impl Ages {
-    const EMPTY: Self = Self { oldest: NIL, newest: NIL };
+    pub(super) const EMPTY: Self = Self { oldest: NIL, newest: NIL };
 
     /// The slot of the request that was enqueued first.
     pub(super) fn oldest(&self) -> Option<u32> {
@@ -139,7 +150,8 @@ impl Ages {
     }
 
     pub(super) fn push<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
-        slab.aside_mut(slot).older = self.newest;
+        let aside = slab.aside_mut(slot);
+        (aside.older, aside.newer) = (self.newest, NIL);
         match self.newest {
             NIL => self.oldest = slot,
             newest => slab.aside_mut(newest).newer = slot,

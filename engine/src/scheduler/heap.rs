@@ -74,6 +74,11 @@ impl<K: HeapKey> IndexedHeap<K> {
         self.settle(at as usize, key, positions);
     }
 
+    /// Puts another item's key, which belongs in the same place of the order, at position `at`.
+    pub(super) fn replace<P: Positions + ?Sized>(&mut self, at: u32, key: K, positions: &mut P) {
+        self.set(at as usize, key, positions);
+    }
+
     /// Moves `key` from the hole at `at` to where it belongs.
     fn settle<P: Positions + ?Sized>(&mut self, at: usize, key: K, positions: &mut P) {
         if at > 0 && key < self.keys[(at - 1) / ARITY] {

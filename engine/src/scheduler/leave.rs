@@ -57,7 +57,9 @@ impl<T> Scheduler<T> {
         let mask = self.pool.find_mask(snapshot);
         let state = &self.classes[class.index()];
         let (open, blocked) = match snapshot.pin() {
-            Some(pin) => (self.pool.exact_open(state.view, pin, mask), WaitCause::PinBusy { pin }),
+            Some(pin) => {
+                (self.pool.exact_open(state.view, self.pool.pinned(pin), mask), WaitCause::PinBusy { pin })
+            }
             None => (self.pool.shared_open(state.gate, mask), WaitCause::PoolBusy),
         };
         if self.pool.workers().workers().is_empty() {

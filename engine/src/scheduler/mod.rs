@@ -49,11 +49,12 @@ use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use class::Class;
 use expiry::Expiries;
+use heap::HeapKey;
 use key::OrderKey;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
-use ring::Ring;
-use slab::{Cold, Hot, NIL, Slab};
+use ring::{Ring, Winner};
+use slab::{Cold, Hot, NIL, Place, Slab};
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
 ///
@@ -216,8 +217,13 @@ impl<T> Scheduler<T> {
         let mask = self.pool.acquire_mask(&snapshot);
         let state = &mut self.classes[class.index()];
         state.add(&snapshot);
-        let latest = state.max_queue_time.map(|t| snapshot.arrival().saturating_add(t));
-        let expiry = latest.into_iter().chain(snapshot.deadline()).min();
+        let expiry = match (state.max_queue_time, snapshot.deadline()) {
+            (None, deadline) => deadline,
+            (Some(most), deadline) => {
+                let latest = snapshot.arrival().saturating_add(most);
+                Some(deadline.map_or(latest, |deadline| deadline.min(latest)))
+            }
+        };
         let (order, sequence) = (state.order, self.sequence);
         self.sequence += 1;
         let key = self.slab.insert(Cold { snapshot, payload }, |slot, generation, cold| Hot {
@@ -228,13 +234,13 @@ impl<T> Scheduler<T> {
             lane,
             mask,
             generation,
+            place: Place::Run,
         });
-        self.lanes[lane].push(key.slot, &mut self.slab);
-        self.classes[class.index()].ages.push(key.slot, &mut self.slab);
+        let is_head = self.put_in_lane(key.slot);
         if let Some(at) = expiry {
             self.expiries.push(key.slot, at, &mut self.slab);
         }
-        if self.lanes[lane].head(&self.slab) == Some(key.slot) {
+        if is_head {
             self.head_changed(lane);
         }
         Ok(key)
@@ -278,12 +284,11 @@ impl<T> Scheduler<T> {
     /// A request without any eligible endpoint goes too, so that [`select`](Self::select) tells its caller why.
     pub fn next_request(&mut self) -> Option<Picked<T>> {
         self.recheck_constrained();
-        let class = self.ring.pick()?;
-        let [open, closed] = self.candidates(class);
-        let slot = if self.ring.is_open(class) { open } else { closed };
-        let slot = slot.expect("a picked class has a candidate");
-        let still_waiting = self.usage(class).requests > 1;
-        self.ring.charge(class, self.slab.hot(slot).cost, still_waiting);
+        let Winner { place, class, open } = self.ring.pick()?;
+        let state = &self.classes[class.index()];
+        let slot = state.candidates[usize::from(!open)];
+        let still_waiting = state.waiting() > 1;
+        self.ring.charge(place, self.slab.hot(slot).cost, still_waiting);
         // The winner is the head of its lane: taking it sets the next candidate.
         Some(self.take(slot))
     }
@@ -452,9 +457,12 @@ impl<T> Scheduler<T> {
         self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].name))
     }
 
-    /// Arrival of the waiting request of a class that was enqueued first.
+    /// Arrival of the waiting request of a class that was enqueued first, O(pins that requests of the class wait for).
     pub fn oldest_arrival(&self, class: ClassId) -> Option<Timestamp> {
-        let slot = self.classes[class.index()].ages.oldest()?;
+        let state = &self.classes[class.index()];
+        let exact = state.exact.iter().flat_map(|lanes| lanes.iter().map(HeapKey::item));
+        let runs = exact.chain([state.shared]).filter_map(|lane| self.lanes[lane].oldest_of_run());
+        let slot = runs.chain(state.ages.oldest()).min_by_key(|&slot| self.slab.hot(slot).key.sequence())?;
         Some(self.slab.cold(slot).snapshot.arrival())
     }
 

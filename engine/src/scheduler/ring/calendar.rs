@@ -105,10 +105,20 @@ impl Calendar {
         due + u128::from(self.missed(place)) > self.round
     }
 
-    /// Notes a place.
+    /// Notes a place by what it is due, wherever it was noted before.
     pub(super) fn note(&mut self, place: usize, places: &mut impl Places) {
+        let due = places.due(place);
+        if *places.note(place) == Note::Soon && self.is_soon(place, due) {
+            return;
+        }
+        self.forget(place, places);
         self.noted += 1;
-        self.put(place, places.due(place), places);
+        self.put(place, due, places);
+    }
+
+    /// Whether a place is due when the sweep passes it in this round.
+    fn is_soon(&self, place: usize, due: u128) -> bool {
+        due + u128::from(self.missed(place)) <= self.round + 1
     }
 
     fn put(&mut self, place: usize, due: u128, places: &mut impl Places) {
@@ -146,11 +156,8 @@ impl Calendar {
         self.steps += 1;
         loop {
             let place = self.soon.first(from).filter(|&place| place < to)?;
-            if self.missed.is_empty() {
-                return Some(place);
-            }
             let due = places.due(place);
-            if due + u128::from(self.missed(place)) <= self.round + 1 {
+            if self.missed.is_empty() || self.is_soon(place, due) {
                 return Some(place);
             }
             self.soon.remove(place);

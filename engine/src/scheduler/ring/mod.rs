@@ -24,7 +24,7 @@ use crate::policy::ClassId;
 use calendar::{Calendar, Note, Places};
 
 /// Cost of a candidate that is not there. Real costs are at least 1.
-const NONE: u64 = 0;
+pub(super) const NONE: u64 = 0;
 
 /// The group of classes that have a candidate whether their gate is open or not; the others follow, by gate.
 const ALWAYS: u32 = 0;
@@ -91,6 +91,16 @@ pub(super) struct Ring {
     mixed: Vec<Vec<u32>>,
     /// Steps of calendars that are gone.
     steps: u64,
+}
+
+/// The class that goes next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Winner {
+    /// Its place in the ring.
+    pub(super) place: usize,
+    pub(super) class: ClassId,
+    /// Whether its pool gate is open.
+    pub(super) open: bool,
 }
 
 /// What the ring needs to know of a class.
@@ -188,20 +198,23 @@ impl Ring {
 
     /// Notes the class at a place by its credit and candidates.
     fn renote(&mut self, k: usize) {
-        self.settle(k);
-        let place = &self.places.0[k];
-        self.groups[place.group as usize].forget(k, &mut self.places);
-
-        let place = &mut self.places.0[k];
+        let mut passes = self.settle(k);
+        let Self { places, groups, mixed, cursor, .. } = self;
+        let place = &mut places.0[k];
         let [open, closed] = place.candidate;
         let gate = place.gate.0;
-        place.group = if closed == NONE { 1 + gate } else { ALWAYS };
-        let cost = if closed == NONE || self.groups[1 + gate as usize].open { open } else { closed };
+        let group = if closed == NONE { 1 + gate } else { ALWAYS };
+        let cost = if closed == NONE || groups[1 + gate as usize].open { open } else { closed };
         if cost == NONE {
+            groups[place.group as usize].forget(k, places);
             return;
         }
-        let group = &mut self.groups[place.group as usize];
-        place.settled = group.passes(k, self.cursor);
+        if place.group != group {
+            groups[place.group as usize].forget(k, places);
+            passes = groups[group as usize].passes(k, *cursor);
+        }
+        let place = &mut places.0[k];
+        (place.group, place.settled) = (group, passes);
         let lacking = cost.saturating_sub(place.deficit);
         // A division costs more than all the rest, and is needed by requests larger than their quantum only.
         let grants = match lacking {
@@ -209,15 +222,11 @@ impl Ring {
             _ if lacking <= place.quantum => 1,
             _ => lacking.div_ceil(place.quantum),
         };
-        place.due = place.settled + u128::from(grants);
+        place.due = passes + u128::from(grants);
         if closed != NONE && open != closed && !std::mem::replace(&mut place.listed, true) {
-            self.mixed[gate as usize].push(k as u32);
+            mixed[gate as usize].push(k as u32);
         }
-        group.note(k, &mut self.places);
-    }
-
-    pub(super) fn is_open(&self, class: ClassId) -> bool {
-        self.gate_is_open(self.place(class))
+        groups[group as usize].note(k, places);
     }
 
     fn gate_is_open(&self, k: usize) -> bool {
@@ -243,28 +252,34 @@ impl Ring {
         }
     }
 
-    /// Sets the cost of the class's candidate for an open and for a closed gate.
-    pub(super) fn set_candidate(&mut self, class: ClassId, cost: [Option<u64>; 2]) {
+    /// Sets the cost of the class's candidate for an open and for a closed gate, [`NONE`] without one.
+    pub(super) fn set_candidate(&mut self, class: ClassId, cost: [u64; 2]) {
         let k = self.place(class);
-        self.places.0[k].candidate = cost.map(|cost| cost.unwrap_or(NONE));
+        self.places.0[k].candidate = cost;
         self.renote(k);
     }
 
     /// Picks the class whose candidate goes next and grants the credit that this takes; `None`, and nothing
     /// changed, if no class has a candidate. The caller must [`charge`](Self::charge) the class.
-    pub(super) fn pick(&mut self) -> Option<ClassId> {
-        let winner = self.carried().or_else(|| self.scan()).or_else(|| self.bulk())?;
-        Some(self.places.0[winner].class)
+    pub(super) fn pick(&mut self) -> Option<Winner> {
+        let place = match self.carried() {
+            Some(place) => place,
+            None => {
+                let place = self.scan().or_else(|| self.bulk())?;
+                self.settle(place);
+                place
+            }
+        };
+        Some(Winner { place, class: self.places.0[place].class, open: self.gate_is_open(place) })
     }
 
-    /// Books a dispatch from `class`, whose candidate cost `cost`. A new candidate must be set before the next pick.
-    pub(super) fn charge(&mut self, class: ClassId, cost: u64, still_waiting: bool) {
-        let k = self.place(class);
-        self.settle(k);
-        let deficit = &mut self.places.0[k].deficit;
-        debug_assert!(cost <= *deficit, "{class:?} was picked without the credit for it");
+    /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next
+    /// pick.
+    pub(super) fn charge(&mut self, place: usize, cost: u64, still_waiting: bool) {
+        let deficit = &mut self.places.0[place].deficit;
+        debug_assert!(cost <= *deficit, "place {place} was picked without the credit for it");
         *deficit = if still_waiting { *deficit - cost } else { 0 };
-        self.carry = (*deficit > 0).then_some(k);
+        self.carry = (*deficit > 0).then_some(place);
     }
 
     /// Takes all credit away.
