@@ -235,6 +235,7 @@ impl<T> Scheduler<T> {
             mask,
             generation,
             place: Place::Run,
+            expires: expiry.is_some(),
         });
         let is_head = self.put_in_lane(key.slot);
         if let Some(at) = expiry {
@@ -289,8 +290,10 @@ impl<T> Scheduler<T> {
         let slot = state.candidates[usize::from(!open)];
         let still_waiting = state.waiting() > 1;
         self.ring.charge(place, self.slab.hot(slot).cost, still_waiting);
-        // The winner is the head of its lane: taking it sets the next candidate.
-        Some(self.take(slot))
+        // It is the head of its lane: taking it sets the next candidate.
+        let (picked, lane) = self.take(slot);
+        self.head_changed(lane);
+        Some(picked)
     }
 
     /// Which endpoint serves a request of `class`, by the selector.
@@ -448,13 +451,13 @@ impl<T> Scheduler<T> {
 
     /// Number of the class of this name, draining ones included.
     pub fn class_id(&self, name: &str) -> Option<ClassId> {
-        let found = self.ring.classes().iter().find(|id| *self.classes[id.index()].name == *name);
+        let found = self.ring.classes().iter().find(|id| *self.classes[id.index()].about.name == *name);
         found.copied()
     }
 
     /// Classes in ring order, with those that are gone from the policy and had something waiting at the last reload.
     pub fn classes(&self) -> impl Iterator<Item = (ClassId, &DataArc<str>)> {
-        self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].name))
+        self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].about.name))
     }
 
     /// Arrival of the waiting request of a class that was enqueued first, O(pins that requests of the class wait for).
