@@ -49,8 +49,6 @@ pub(super) struct Class {
     pub(super) view: ViewId,
     pub(super) gate: GateId,
     pub(super) shared: LaneId,
-    /// The best dispatchable head while the pool gate is open, and while it is closed; [`NIL`] if there is none.
-    pub(super) candidates: [u32; 2],
     /// Heads of the exact lanes, each naming its lane: blocked ones, and those that may go.
     pub(super) exact: [IndexedHeap<OrderKey>; 2],
     /// Whether the scheduler's list of constrained heads has this class.
@@ -78,7 +76,6 @@ impl Class {
             view: ViewId(u32::MAX),
             gate: GateId(u32::MAX),
             shared,
-            candidates: [NIL; 2],
             exact: Default::default(),
             listed: false,
             max_queue_time: spec.max_queue_time,

@@ -160,7 +160,7 @@ impl<T> Scheduler<T> {
     /// Tells the ring what the candidates of a class cost now.
     pub(super) fn refresh_candidate(&mut self, class: ClassId) {
         let Self { slab, lanes, classes, ring, .. } = self;
-        let state = &mut classes[class.index()];
+        let state = &classes[class.index()];
         let (slots, costs) = match lanes[state.shared].head(slab) {
             // The usual class has nothing pinned and no constraints.
             Some(slot) if state.exact[1].is_empty() && slab.hot(slot).mask == masks::NO_MASK => {
@@ -169,8 +169,7 @@ impl<T> Scheduler<T> {
             None if state.exact[1].is_empty() => ([NIL; 2], [ring::NONE; 2]),
             _ => return self.refresh_unusual(class),
         };
-        state.candidates = slots;
-        ring.set_candidate(class, costs);
+        ring.set_candidate(class, slots, costs);
     }
 
     fn refresh_unusual(&mut self, class: ClassId) {
@@ -178,11 +177,10 @@ impl<T> Scheduler<T> {
         let costs = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).cost));
         let constrained = self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK);
         let state = &mut self.classes[class.index()];
-        state.candidates = candidates.map(|slot| slot.unwrap_or(NIL));
         // It depends on some endpoints only, and not on its pool gate.
         if constrained && !std::mem::replace(&mut state.listed, true) {
             self.constrained.push(class);
         }
-        self.ring.set_candidate(class, costs);
+        self.ring.set_candidate(class, candidates.map(|slot| slot.unwrap_or(NIL)), costs);
     }
 }

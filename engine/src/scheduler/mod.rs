@@ -285,11 +285,8 @@ impl<T> Scheduler<T> {
     /// A request without any eligible endpoint goes too, so that [`select`](Self::select) tells its caller why.
     pub fn next_request(&mut self) -> Option<Picked<T>> {
         self.recheck_constrained();
-        let Winner { place, class, open } = self.ring.pick()?;
-        let state = &self.classes[class.index()];
-        let slot = state.candidates[usize::from(!open)];
-        let still_waiting = state.waiting() > 1;
-        self.ring.charge(place, self.slab.hot(slot).cost, still_waiting);
+        let Winner { place, class, slot, cost } = self.ring.pick()?;
+        self.ring.charge(place, cost, self.classes[class.index()].waiting() > 1);
         // It is the head of its lane: taking it sets the next candidate.
         let (picked, lane) = self.take(slot);
         self.head_changed(lane);

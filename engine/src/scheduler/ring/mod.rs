@@ -42,6 +42,8 @@ struct Place {
     quantum: u64,
     /// Cost of the candidate while the gate is open, and while it is closed.
     candidate: [u64; 2],
+    /// Their slots.
+    slots: [u32; 2],
     /// Grants up to which the deficit is worked out.
     settled: u128,
     /// Grants after which the class can pay for its candidate.
@@ -99,8 +101,9 @@ pub(super) struct Winner {
     /// Its place in the ring.
     pub(super) place: usize,
     pub(super) class: ClassId,
-    /// Whether its pool gate is open.
-    pub(super) open: bool,
+    /// Slot of its candidate, and what that costs \[tokens\].
+    pub(super) slot: u32,
+    pub(super) cost: u64,
 }
 
 /// What the ring needs to know of a class.
@@ -123,6 +126,7 @@ impl Ring {
             deficit: self.deficit(m.class).min(m.most),
             quantum: m.quantum,
             candidate: [NONE; 2],
+            slots: [NIL; 2],
             settled: 0,
             due: 0,
             class: m.class,
@@ -252,10 +256,10 @@ impl Ring {
         }
     }
 
-    /// Sets the cost of the class's candidate for an open and for a closed gate, [`NONE`] without one.
-    pub(super) fn set_candidate(&mut self, class: ClassId, cost: [u64; 2]) {
+    /// Sets the slot and the cost of the class's candidate for an open and for a closed gate, [`NONE`] without one.
+    pub(super) fn set_candidate(&mut self, class: ClassId, slots: [u32; 2], cost: [u64; 2]) {
         let k = self.place(class);
-        self.places.0[k].candidate = cost;
+        (self.places.0[k].slots, self.places.0[k].candidate) = (slots, cost);
         self.renote(k);
     }
 
@@ -270,7 +274,9 @@ impl Ring {
                 place
             }
         };
-        Some(Winner { place, class: self.places.0[place].class, open: self.gate_is_open(place) })
+        let Place { class, slots, candidate, .. } = self.places.0[place];
+        let gate = usize::from(!self.gate_is_open(place));
+        Some(Winner { place, class, slot: slots[gate], cost: candidate[gate] })
     }
 
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next
