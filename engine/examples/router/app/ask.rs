@@ -217,14 +217,14 @@ struct Body<'a> {
 
 fn parse(body: &[u8]) -> Result<Body<'_>, ApiError> {
     serde_json::from_slice(body).map_err(|error| {
+        if !error.is_data() {
+            return ApiError::new(400, "invalid_request", format!("the body is not valid JSON: {error}"));
+        }
         // Reading it again tells where it is wrong, which takes longer and is rarely asked for.
-        let again =
-            serde_path_to_error::deserialize::<_, Body<'_>>(&mut serde_json::Deserializer::from_slice(body));
-        let path = again.err().map(|error| error.path().to_string()).filter(|path| path != ".");
-        let message = match &path {
-            Some(path) if error.is_data() => format!("{path}: {error}"),
-            _ => format!("the body is not valid JSON: {error}"),
-        };
+        let mut again = serde_json::Deserializer::from_slice(body);
+        let path = serde_path_to_error::deserialize::<_, Body<'_>>(&mut again).err();
+        let path = path.map(|error| error.path().to_string()).filter(|path| path != ".");
+        let message = format!("{}: {error}", path.as_deref().unwrap_or("the body"));
         ApiError { param: path, ..ApiError::new(400, "invalid_request", message) }
     })
 }

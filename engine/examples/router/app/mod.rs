@@ -41,7 +41,8 @@ use metrics::Metrics;
 pub(crate) use mock::Mock;
 pub(crate) use options::Options;
 use pool::Pool;
-use prompt::{BytesPerToken, CountTokens, Measure};
+pub(crate) use prompt::CountTokens;
+use prompt::{BytesPerToken, Measure};
 use session::Sessions;
 use workers::{Event, HttpClient, Publish, Reports, Settings, Spec, Worker};
 
