@@ -485,12 +485,17 @@ impl<T> Scheduler<T> {
     }
 
     /// Ends the scheduling: empties it of the requests that still wait, however broken its state may be.
-    pub(crate) fn take_all(&mut self) -> Vec<(ClassId, T)> {
+    pub(crate) fn take_all(&mut self) -> Vec<Picked<T>> {
         let Self { slab, lanes, classes, ring, .. } = self;
         classes.iter_mut().for_each(Class::forget_all);
         ring.forget_credit();
         lanes.forget_all();
-        slab.take_all().map(|(lane, payload)| (ClassId(lanes[lane].class), payload)).collect()
+        let request = |(lane, Cold { snapshot, payload })| Picked {
+            class: ClassId(lanes[lane].class),
+            snapshot,
+            payload,
+        };
+        slab.take_all().map(request).collect()
     }
 
     /// What the caller attached to a request that still waits.

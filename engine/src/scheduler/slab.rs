@@ -158,10 +158,10 @@ impl<T> Slab<T> {
         keys.zip(&self.cold).filter_map(|(key, cold)| Some((key, cold.as_ref()?)))
     }
 
-    /// Empties every slot: the lane of each request, and what its caller attached. The slab is unusable then.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u32, T)> + '_ {
+    /// Empties every slot: the lane of each request, and the request. The slab is unusable then.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u32, Cold<T>)> + '_ {
         let requests = self.hot.iter().zip(&mut self.cold);
-        requests.filter_map(|(hot, cold)| Some((hot.lane, cold.take()?.payload)))
+        requests.filter_map(|(hot, cold)| Some((hot.lane, cold.take()?)))
     }
 }
 
