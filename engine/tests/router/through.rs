@@ -34,7 +34,10 @@ fn every_endpoint_answers_and_an_unknown_path_or_method_says_so() {
         let metrics = served.get("/metrics").await;
         let metrics = std::str::from_utf8(&metrics.body).unwrap();
         let counted = r#"tollgate_router_requests_total{endpoint="/v1/completions",status="200"} 1"#;
-        assert!(metrics.contains(counted), "{metrics}");
+        let dispatched = r#"tollgate_class_dispatched_tokens_total{pool="m",class="default"} 15"#;
+        for line in [counted, dispatched, "tollgate_router_workers_up 1", "# EOF"] {
+            assert!(metrics.lines().any(|l| l == line), "{line} is missing:\n{metrics}");
+        }
         served.settles().await;
     });
 }

@@ -35,14 +35,19 @@ async fn health(State(shared): State<Arc<Shared>>) -> (StatusCode, Json<Value>) 
     (status, Json(json!({ "status": word, "workers": workers.len(), "workers_up": up })))
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &shared.registry) {
-        Ok(()) => {
+async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+    let encode = move || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &shared.registry).map(|()| text)
+    };
+    // The engines are asked, and asking blocks until their next turn.
+    match tokio::task::spawn_blocking(encode).await {
+        Ok(Ok(text)) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
+            Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
         }
-        Err(error) => ApiError::new(500, "metrics", error.to_string()).into_response(),
+        Ok(Err(error)) => Err(ApiError::new(500, "metrics", error.to_string())),
+        Err(error) => Err(ApiError::new(500, "metrics", error.to_string())),
     }
 }
 

@@ -223,7 +223,8 @@ impl Holding {
 impl Held for Holding {
     fn data(&mut self, data: &Bytes) {
         // Comments of an event stream keep the connection open before there is a token.
-        if !self.ask.prompt.chains.is_empty() && !(self.sse && data.starts_with(b":")) {
+        let comment = self.sse && data.starts_with(b":");
+        if !comment && !self.ask.prompt.chains.is_empty() {
             self.first_token();
         }
     }

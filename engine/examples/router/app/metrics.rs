@@ -25,6 +25,8 @@ struct Ended {
 
 /// Counters and gauges.
 pub(crate) struct Metrics {
+    /// The engines, one pool for each model.
+    pub(crate) engines: tollgate::metrics::Metrics,
     answered: Family<Answered, Counter>,
     ended: Family<Ended, Counter>,
     pub(crate) in_flight: Gauge<i64, AtomicI64>,
@@ -39,6 +41,7 @@ impl Metrics {
         let seconds =
             [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
         let metrics = Self {
+            engines: tollgate::metrics::Metrics::new(),
             answered: Family::default(),
             ended: Family::default(),
             in_flight: Gauge::default(),
@@ -63,6 +66,7 @@ impl Metrics {
         );
         registry.register(name("workers_up"), "Workers that are well", metrics.workers_up.clone());
         registry.register(name("workers"), "Workers on the list", metrics.workers.clone());
+        registry.register_collector(Box::new(metrics.engines.clone()));
         metrics
     }
 

@@ -265,7 +265,12 @@ impl Publish for Arc<Shared> {
         }
         let policy = self.policy.lock();
         let sessions = Sessions::new(self.options.requests.session_ttl);
-        let pool = match Pool::start(model.clone(), policy.profile(model, &self.options), sessions) {
+        let pool = match Pool::start(
+            model.clone(),
+            policy.profile(model, &self.options),
+            sessions,
+            &self.metrics.engines,
+        ) {
             Ok(pool) => Arc::new(pool),
             Err(error) => return eprintln!("model {model:?} is not served: {error}"),
         };

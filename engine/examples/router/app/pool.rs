@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use tollgate::metrics::Metrics;
 use tollgate::policy::Profile;
 use tollgate::{CachedOn, Engine, Permit, Pin, Reason, StartError, WorkerId, WorkerSnapshot};
 
@@ -33,8 +34,9 @@ impl Pool {
         model: Arc<str>,
         profile: Arc<Profile>,
         sessions: Sessions,
+        metrics: &Metrics,
     ) -> Result<Self, StartError> {
-        let engine = Engine::builder(profile).start()?;
+        let engine = metrics.start(model.clone(), Engine::builder(profile))?;
         Ok(Self { model, engine, sessions, workers: ArcSwap::default() })
     }
 

@@ -40,7 +40,7 @@ impl HttpBody for Outlet {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.size.clone()
+        self.size
     }
 }
 

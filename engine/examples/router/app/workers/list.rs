@@ -1,7 +1,6 @@
 //! The owner of the list of workers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -207,12 +206,10 @@ fn start(
 }
 
 /// Waits for a point in time, for ever if there is none.
-fn until(when: Option<Instant>) -> impl Future<Output = ()> {
-    async move {
-        match when {
-            Some(when) => sleep_until(when).await,
-            None => std::future::pending().await,
-        }
+async fn until(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
     }
 }
 

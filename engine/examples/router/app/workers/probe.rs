@@ -24,6 +24,9 @@ pub(crate) type HttpClient = Client<HttpConnector, Full<Bytes>>;
 /// Largest list of models that is read \[bytes\].
 const MODELS_BYTES: usize = 1 << 20;
 
+/// Workers are left in peace for at least so long.
+const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Answer of `GET /v1/models`.
 #[derive(Deserialize)]
 struct Models {
@@ -48,7 +51,7 @@ pub(super) async fn probe(
             Ok(models) => Event::Well { worker, models },
             Err(fault) => Event::Ill { worker, fault },
         });
-        sleep(settings.interval).await;
+        sleep(settings.interval.max(LEAST_INTERVAL)).await;
     }
 }
 
