@@ -172,10 +172,17 @@ impl Running {
         if self.done == self.outputs {
             return None;
         }
-        sleep_until(self.next).await;
+        at(self.next).await;
         self.next += self.step;
         self.done += 1;
         Some(" token")
+    }
+}
+
+/// Waits for a point in time. The runtime's own clock would take up to a millisecond for one that is over.
+async fn at(when: Instant) {
+    if when > Instant::now() {
+        sleep_until(when).await;
     }
 }
 
@@ -188,7 +195,7 @@ impl Work {
         let cached = cache.cached(prompt).min(prompt.tokens());
         let prefill = (prompt.tokens() - cached) as f64 / options.mock_prefill;
         let next = Instant::now() + Duration::from_secs_f64(prefill);
-        sleep_until(next).await;
+        at(next).await;
         cache.insert(prompt);
         let outputs = match self.endpoint {
             Endpoint::Embeddings => 0,
