@@ -1,6 +1,7 @@
 //! Sessions stay on their worker.
 
-use crate::support::{Served, ids, run, start};
+use crate::app::Mock;
+use crate::support::{Served, ids, options, run, start};
 
 const HEADER: &str = "x-dynamo-session-id";
 
@@ -50,5 +51,24 @@ fn without_time_to_live_there_are_no_sessions_and_a_long_name_is_refused() {
         let refused = served.complete_with(&[(HEADER, &long)], ids(1, 8)).await;
         assert_eq!(refused.error(), (400, "invalid_request".into()));
         assert_eq!(refused.json()["error"]["param"], HEADER);
+    });
+}
+
+#[test]
+fn a_session_whose_worker_is_gone_finds_another_one_and_stays_there() {
+    run(async {
+        let defaults = options(&[]);
+        let mut mocks = Vec::new();
+        for _ in 0..2 {
+            mocks.push(Mock::start(&defaults.mock, &defaults.requests).await.unwrap());
+        }
+        let urls: Vec<_> = mocks.iter().map(|mock| mock.url().to_string()).collect();
+        let served = start(&["--worker", &urls[0], "--worker", &urls[1], "--health-interval", "30"]).await;
+        assert_eq!(worker(&served, "a", 1).await, "1");
+        let first = served.picture().await["workers"][0]["url"].as_str().unwrap().to_owned();
+        mocks.retain(|mock| mock.url().to_string() != first);
+        for i in 0..3 {
+            assert_eq!(worker(&served, "a", 100 * i + 1_000).await, "2");
+        }
     });
 }

@@ -45,15 +45,15 @@ const TRIES: usize = 3;
 /// Waits for a worker, sends the request there, and passes the answer on.
 pub(crate) async fn forward(
     shared: &Arc<Shared>,
-    pool: &Pool,
+    pool: &Arc<Pool>,
     ask: Ask,
     head: Parts,
     body: Bytes,
     in_flight: InFlight,
 ) -> Result<Response<Body>, ApiError> {
-    let mut tries = 1;
+    let (mut tried, mut among) = (Vec::new(), None);
     loop {
-        let Place { permit, worker } = pool.place(&ask).await?;
+        let Place { permit, worker } = pool.place(&ask, among.as_ref()).await?;
         let limits = &shared.options.workers;
         let sent = Instant::now();
         let answer = shared.client.request(request(&worker, &head, body.clone()));
@@ -62,13 +62,14 @@ pub(crate) async fn forward(
                 shared.metrics.first_byte.observe(sent.elapsed().as_secs_f64());
                 let held = Holding {
                     shared: shared.clone(),
+                    pool: pool.clone(),
                     worker,
                     permit: Some(permit),
                     ask,
                     sse: false,
                     in_flight,
                 };
-                return answered(pool, held, response).await;
+                return answered(held, response).await;
             }
             Ok(Err(error)) if error.is_connect() => Fault::of(&error),
             Ok(Err(error)) => {
@@ -91,13 +92,15 @@ pub(crate) async fn forward(
         }
         let message = format!("worker {} cannot be reached: {}", worker.id, gone.message);
         shared.report(Event::Gone { worker: worker.id, fault: gone });
-        if tries == TRIES {
+        tried.push(worker.id);
+        // The engine may not know yet.
+        among = pool.others(&tried);
+        if among.is_none() || tried.len() == TRIES {
             return Err(ApiError {
                 retry_after: Some(1),
                 ..ApiError::new(502, "worker_unreachable", message)
             });
         }
-        tries += 1;
     }
 }
 
@@ -130,18 +133,14 @@ fn strip(headers: &mut HeaderMap) {
 }
 
 /// Passes an answer on.
-async fn answered(
-    pool: &Pool,
-    mut held: Holding,
-    response: Response<Incoming>,
-) -> Result<Response<Body>, ApiError> {
+async fn answered(mut held: Holding, response: Response<Incoming>) -> Result<Response<Body>, ApiError> {
     let (mut head, body) = response.into_parts();
     strip(&mut head.headers);
     if matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         let pause = Duration::from_secs(pause(&head.headers).into());
         held.shared.report(Event::Overloaded { worker: held.worker.id, pause });
     }
-    held.mark(&mut head.headers, pool);
+    held.mark(&mut head.headers);
     let timeouts = (held.shared.options.workers.idle_timeout, held.shared.options.limits.stall_timeout);
     let content_type = head.headers.get(header::CONTENT_TYPE);
     held.sse = content_type.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
@@ -182,6 +181,7 @@ fn pause(headers: &HeaderMap) -> u32 {
 /// What a request holds while its answer is on its way.
 struct Holding {
     shared: Arc<Shared>,
+    pool: Arc<Pool>,
     worker: Arc<Worker>,
     permit: Option<Permit>,
     ask: Ask,
@@ -193,12 +193,12 @@ struct Holding {
 
 impl Holding {
     /// Says where the request was.
-    fn mark(&self, headers: &mut HeaderMap, pool: &Pool) {
+    fn mark(&self, headers: &mut HeaderMap) {
         let Some(permit) = &self.permit else { return };
         let mut set = |name, value: HeaderValue| headers.insert(HeaderName::from_static(name), value);
         set("x-tollgate-worker", self.worker.id.0.into());
         set("x-tollgate-waited-ms", (permit.waited().as_millis() as u64).into());
-        let class = pool.engine.class_name(permit.class());
+        let class = self.pool.engine.class_name(permit.class());
         if let Some(class) = class.and_then(|class| HeaderValue::from_str(&class).ok()) {
             set("x-tollgate-class", class);
         }
@@ -231,6 +231,10 @@ impl Held for Holding {
 
     fn end(&mut self, end: End) -> Option<Result<Bytes, Broken>> {
         self.permit = None;
+        // It was in use until now.
+        if let Some(session) = &self.ask.session {
+            self.pool.sessions.used(session, self.worker.id, Instant::now());
+        }
         let (word, error) = match end {
             End::Whole => ("whole", None),
             End::Client => ("client", None),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use tollgate::metrics::Metrics;
 use tollgate::policy::Profile;
-use tollgate::{CachedOn, Engine, Permit, Pin, Reason, StartError, WorkerId, WorkerSnapshot};
+use tollgate::{CachedOn, Constraints, Engine, Permit, Pin, Reason, StartError, WorkerId, WorkerSnapshot};
 
 use super::ask::Ask;
 use super::error::ApiError;
@@ -52,13 +52,22 @@ impl Pool {
         self.workers.load().get(&id).cloned()
     }
 
-    /// Waits for a worker.
-    pub(crate) async fn place(&self, ask: &Ask) -> Result<Place, ApiError> {
+    /// The workers that are up and were not tried, if there is one.
+    pub(crate) fn others(&self, tried: &[WorkerId]) -> Option<Arc<Constraints>> {
+        let workers = self.workers.load();
+        let up = workers.values().filter(|worker| worker.state.lock().up && !tried.contains(&worker.id));
+        let up: Vec<_> = up.map(|worker| worker.id).collect();
+        (!up.is_empty()).then(|| Arc::new(Constraints::new(Some(up), Vec::new())))
+    }
+
+    /// Waits for a worker, one of `among` if that is given.
+    pub(crate) async fn place(&self, ask: &Ask, among: Option<&Arc<Constraints>>) -> Result<Place, ApiError> {
         loop {
             let pin =
                 ask.session.as_deref().and_then(|session| self.sessions.worker(session, Instant::now()));
             let mut request = ask.request();
             request.pin = pin.map(|worker| Pin { worker, rank: None });
+            request.constraints = among.cloned();
             let cached = self.cached(ask);
             request.cached_tokens = cached.iter().map(|cached| cached.tokens).max().unwrap_or(0);
             request.cached_on = (!cached.is_empty()).then(|| cached.into());
@@ -81,7 +90,9 @@ impl Pool {
                 (Err(rejected), Some(worker), Some(session))
                     if matches!(
                         rejected.reason,
-                        Reason::PinUnavailable { .. } | Reason::PinOverloaded { .. }
+                        Reason::PinUnavailable { .. }
+                            | Reason::PinOverloaded { .. }
+                            | Reason::PinNotAllowed { .. }
                     ) =>
                 {
                     // Better another worker, without what the first has cached, than none.

@@ -64,3 +64,50 @@ impl Sessions {
         self.bound.lock().len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+    const ONE: WorkerId = WorkerId(1);
+    const TWO: WorkerId = WorkerId(2);
+
+    #[test]
+    fn a_session_ends_when_it_was_idle_for_its_time_and_every_use_starts_that_anew() {
+        let (sessions, start) = (Sessions::new(TTL), Instant::now());
+        let name: Arc<str> = "a".into();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(sessions.worker("a", at(0)), None);
+        sessions.used(&name, ONE, at(0));
+        assert_eq!(sessions.worker("a", at(9)), Some(ONE));
+        assert_eq!(sessions.worker("a", at(18)), Some(ONE));
+        sessions.used(&name, ONE, at(27));
+        assert_eq!(sessions.worker("a", at(36)), Some(ONE));
+        assert_eq!(sessions.worker("a", at(46)), None);
+        assert_eq!(sessions.len(), 0);
+    }
+
+    #[test]
+    fn the_first_worker_stays_until_the_session_leaves_that_very_one() {
+        let (sessions, now) = (Sessions::new(TTL), Instant::now());
+        let name: Arc<str> = "a".into();
+        sessions.used(&name, ONE, now);
+        sessions.used(&name, TWO, now);
+        sessions.leave("a", TWO);
+        assert_eq!(sessions.worker("a", now), Some(ONE));
+        sessions.leave("a", ONE);
+        sessions.used(&name, TWO, now);
+        assert_eq!(sessions.worker("a", now), Some(TWO));
+    }
+
+    #[test]
+    fn above_the_most_the_longest_idle_session_is_forgotten() {
+        let (sessions, now) = (Sessions::new(TTL), Instant::now());
+        for i in 0..=MOST.get() {
+            sessions.used(&i.to_string().into(), ONE, now);
+        }
+        assert_eq!(sessions.len(), MOST.get());
+        assert_eq!((sessions.worker("0", now), sessions.worker("1", now)), (None, Some(ONE)));
+    }
+}
