@@ -105,8 +105,8 @@ struct Line {
     since: u64,
     /// Whether it competes: it has waited through a round of dispatches.
     competing: bool,
-    /// Virtual time when it began to compete.
-    started: f64,
+    /// Virtual time up to which its due is summed up.
+    seen: f64,
 }
 
 /// Replays `arrivals`, which come in order, and tells `observe` what happens when \[ns\].
@@ -445,7 +445,7 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
             let (line, stats) = (&mut self.lines[class as usize], &mut self.outcome.classes[class as usize]);
             stats.queue_most = stats.queue_most.max(line.len);
             if line.len > 0 && !line.competing {
-                (line.competing, line.started) = (true, self.virtual_time);
+                (line.competing, line.seen) = (true, self.virtual_time);
                 self.quanta += u128::from(stats.quantum);
             }
         }
@@ -510,14 +510,20 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
             }
         }
         line.since = self.now;
+        if line.competing && line.seen < self.virtual_time {
+            let due = stats.quantum as f64 * (self.virtual_time - line.seen);
+            stats.entitled += due;
+            line.seen = self.virtual_time;
+            if let Some(row) = Row::Due(class as usize).place() {
+                self.outcome.timeline.add(row, self.now, due);
+            }
+        }
     }
 
     /// A class competes no more.
     fn retire(&mut self, class: u32) {
-        let (line, stats) = (&mut self.lines[class as usize], &mut self.outcome.classes[class as usize]);
-        if std::mem::take(&mut line.competing) {
-            stats.entitled += stats.quantum as f64 * (self.virtual_time - line.started);
-            self.quanta -= u128::from(stats.quantum);
+        if std::mem::take(&mut self.lines[class as usize].competing) {
+            self.quanta -= u128::from(self.outcome.classes[class as usize].quantum);
         }
     }
 
@@ -526,6 +532,9 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
         if self.lines[class as usize].competing {
             self.outcome.classes[class as usize].received += cost as f64;
             self.virtual_time += cost as f64 / self.quanta as f64;
+            if let Some(row) = Row::Received(class as usize).place() {
+                self.outcome.timeline.add(row, self.now, cost as f64);
+            }
         }
     }
 

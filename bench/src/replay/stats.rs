@@ -161,6 +161,11 @@ pub struct ClassStats {
 }
 
 impl ClassStats {
+    /// What a class may get in one turn \[tokens\]: its quantum, or a request.
+    pub(super) fn turn(&self) -> f64 {
+        (self.quantum as f64).max(ratio(self.counts.served as f64, self.counts.dispatched as f64))
+    }
+
     /// Service received, in parts of what its quantum entitles the class to; `None` if it never competed.
     pub fn share(&self) -> Option<f64> {
         (self.entitled > 0.0).then(|| self.received / self.entitled)
@@ -202,17 +207,21 @@ pub enum Row {
     Waited(usize),
     /// Requests dispatched from a class.
     Dispatched(usize),
+    /// Cost dispatched from a class while it competed \[tokens\].
+    Received(usize),
+    /// What its quantum entitled it to meanwhile \[tokens\].
+    Due(usize),
 }
 
 impl Row {
     /// Rows for so many classes.
     pub fn count(classes: usize) -> usize {
-        2 + 4 * classes.min(FEW)
+        2 + 6 * classes.min(FEW)
     }
 
     /// Place in the timeline; `None` for a class beyond the first few.
     pub fn place(self) -> Option<usize> {
-        let of = |class: usize, kind| (class < FEW).then_some(2 + 4 * class + kind);
+        let of = |class: usize, kind| (class < FEW).then_some(2 + 6 * class + kind);
         match self {
             Self::Busy => Some(0),
             Self::Lost => Some(1),
@@ -220,6 +229,8 @@ impl Row {
             Self::Queue(class) => of(class, 1),
             Self::Waited(class) => of(class, 2),
             Self::Dispatched(class) => of(class, 3),
+            Self::Received(class) => of(class, 4),
+            Self::Due(class) => of(class, 5),
         }
     }
 }

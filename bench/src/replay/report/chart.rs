@@ -9,12 +9,12 @@ use super::super::stats::{Outcome, Row};
 use super::{Measured, digits, percent, rows};
 
 /// A picture, or why there is none.
-pub type Picture = Result<String, Box<dyn Error>>;
+pub(crate) type Picture = Result<String, Box<dyn Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 const WIDTH: u32 = 920;
 /// Height of a panel and of the title above all [px].
-const PANEL: u32 = 190;
+const PANEL: u32 = 165;
 const TITLE: u32 = 62;
 const MARGIN: i32 = 14;
 /// Width of the scales [px].
@@ -93,7 +93,7 @@ fn shown(outcome: &Outcome) -> Vec<(String, Vec<usize>)> {
 }
 
 /// Service, queues and waiting times of the classes over time.
-pub fn timeline(title: &str, outcome: &Outcome) -> Picture {
+pub(crate) fn timeline(title: &str, outcome: &Outcome) -> Picture {
     let line = &outcome.timeline;
     let shown = shown(outcome);
     let names: Vec<_> = shown.iter().map(|(name, _)| name.clone()).collect();
@@ -121,26 +121,33 @@ pub fn timeline(title: &str, outcome: &Outcome) -> Picture {
         let count = sum(members, Row::Dispatched, bin);
         (count > 0.0).then(|| sum(members, Row::Waited, bin) / count / 1e9)
     });
+    // Where a class's due is a few requests only, its share is a matter of whose turn it just was.
+    let fair = series(&|members, bin| {
+        let (received, due) = (sum(members, Row::Received, bin), sum(members, Row::Due, bin));
+        let turn = members.iter().map(|&i| outcome.classes[i].turn()).fold(0.0, f64::max);
+        (due > 10.0 * turn).then(|| received / due * 100.0)
+    });
     let busy = Row::Busy.place().expect("there is one");
     let workers = outcome.workers.len() as f64;
     let busy: Vec<_> =
         bins.iter().map(|&bin| (middle(bin), line.get(busy, bin) / time(bin) / workers * 100.0)).collect();
     let end = outcome.duration as f64 / unit;
 
-    svg(TITLE + 4 * PANEL + 26, |root| {
+    svg(TITLE + 5 * PANEL + 26, |root| {
         let (head, rest) = root.split_vertically(TITLE);
         heading(&head, title, &names)?;
         let panel = |i: u32, name: &str, top: f64| {
-            let last = i == 3;
+            let last = i == 4;
             let height = PANEL + if last { 26 } else { 0 };
             let (_, below) = rest.split_vertically(i * PANEL);
             let (area, _) = below.split_vertically(height);
             Panel { area, name: name.to_owned(), end, top, x: last.then(|| format!("time [{unit_name}]")) }
         };
         stacked(panel(0, "served [1000 tokens/s]", 0.0), &served)?;
-        lines(panel(1, "requests waiting", 1.0), &queue)?;
-        lines(panel(2, "mean wait [s]", 1e-3), &waited)?;
-        let workers = panel(3, "workers busy [%]", 104.0);
+        lines(panel(1, "of its due [%]", 150.0), &fair)?;
+        lines(panel(2, "requests waiting", 1.0), &queue)?;
+        lines(panel(3, "mean wait [s]", 1e-3), &waited)?;
+        let workers = panel(4, "workers busy [%]", 104.0);
         let mut chart = workers.build(0.0)?;
         chart.draw_series(AreaSeries::new(busy, 0.0, GUIDE.mix(0.35)).border_style(GUIDE))?;
         Ok(())
@@ -222,7 +229,7 @@ fn lines(panel: Panel<'_>, series: &[Vec<(f64, f64)>]) -> Result<(), Box<dyn Err
 }
 
 /// Time to the first token of every row under every policy: the median, and the tail up to one in a hundred.
-pub fn spread(title: &str, results: &[Measured]) -> Picture {
+pub(crate) fn spread(title: &str, results: &[Measured]) -> Picture {
     const ROW: u32 = 26;
     const LABEL: u32 = 190;
     let mut names: Vec<String> = Vec::new();
@@ -313,7 +320,7 @@ fn time(ms: f64) -> String {
 }
 
 /// How busy each worker was, the busiest first, and how much of its prompts it had cached.
-pub fn workers(title: &str, outcome: &Outcome) -> Picture {
+pub(crate) fn workers(title: &str, outcome: &Outcome) -> Picture {
     let duration = outcome.duration.max(1) as f64;
     let mut all: Vec<_> = outcome
         .workers
@@ -352,19 +359,19 @@ pub fn workers(title: &str, outcome: &Outcome) -> Picture {
 
 /// A point of a trade-off.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub(crate) struct Point {
     /// What was set.
-    pub label: String,
+    pub(crate) label: String,
     /// Which colour: points of one series are alike in the first setting.
-    pub series: usize,
+    pub(crate) series: usize,
     /// The two numbers.
-    pub at: (f64, f64),
+    pub(crate) at: (f64, f64),
     /// Whether no other point is better in one number without being worse in the other.
-    pub pareto: bool,
+    pub(crate) pareto: bool,
 }
 
 /// Two numbers of many runs against each other; the points that no other beats are joined.
-pub fn tradeoff(title: &str, axes: (&str, &str), series: &[String], points: &[Point]) -> Picture {
+pub(crate) fn tradeoff(title: &str, axes: (&str, &str), series: &[String], points: &[Point]) -> Picture {
     let span = |pick: fn(&Point) -> f64| {
         let values = points.iter().map(pick);
         let (low, high) = values.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
@@ -374,7 +381,7 @@ pub fn tradeoff(title: &str, axes: (&str, &str), series: &[String], points: &[Po
     let (xs, ys) = (span(|p| p.at.0), span(|p| p.at.1));
     // Over several powers of ten only a logarithm shows anything.
     let least = points.iter().map(|p| p.at.1).fold(f64::MAX, f64::min);
-    let steep = least > 0.0 && ys.end / least > 30.0;
+    let steep = least > 0.0 && ys.end / least > 10.0;
     let shape = |y: f64| if steep { y.log10() } else { y };
     let ys = if steep { least.log10() - 0.1..ys.end.log10() + 0.1 } else { ys };
     svg(TITLE + 420, |root| {
@@ -433,7 +440,7 @@ pub fn tradeoff(title: &str, axes: (&str, &str), series: &[String], points: &[Po
 }
 
 /// The title of a policy's pictures.
-pub fn title(context: &super::Context, measured: &Measured) -> String {
+pub(crate) fn title(context: &super::Context, measured: &Measured) -> String {
     let [traffic, _] = context.head();
     format!(
         "{}: {traffic}, {} workers {} busy",

@@ -122,6 +122,8 @@ fn timeline(outcome: &Outcome) -> Value {
             "dispatched": row(Row::Dispatched(i), &|_| 1.0)?,
             "waiting": row(Row::Queue(i), &per_time)?,
             "waited_s": row(Row::Waited(i), &|_| 1e-9)?,
+            "received_tokens": row(Row::Received(i), &|_| 1.0)?,
+            "due_tokens": row(Row::Due(i), &|_| 1.0)?,
         }))
     });
     json!({

@@ -107,8 +107,7 @@ fn sweep(args: &Args) -> Result<ExitCode, ExitCode> {
         false => text(args, &policy.name, &chosen, &table, &best, unconserved),
     })?;
     write(svg, || {
-        let names: Vec<_> =
-            args.set[0].values.iter().map(|value| format!("{} {value}", args.set[0])).collect();
+        let names: Vec<_> = args.set[0].values.iter().map(ToString::to_string).collect();
         let points: Vec<_> = measured
             .iter()
             .map(|&(i, at)| {
@@ -121,11 +120,7 @@ fn sweep(args: &Args) -> Result<ExitCode, ExitCode> {
             .collect();
         let rest: Vec<_> = args.set[1..].iter().map(ToString::to_string).collect();
         let labels = if rest.is_empty() { String::new() } else { format!("; labels: {}", rest.join(", ")) };
-        let title = format!(
-            "{}: {} combinations, no other beats those that are joined{labels}",
-            policy.name,
-            points.len()
-        );
+        let title = format!("{}; colours: {}{labels}", policy.name, args.set[0]);
         chart::tradeoff(&title, (&args.x.to_string(), &args.y.to_string()), &names, &points)
     })?;
     Ok(if unconserved { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -284,4 +284,4 @@ fn nanos(seconds: f64) -> Option<i128> {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;
