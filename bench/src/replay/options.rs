@@ -57,11 +57,11 @@ pub struct FleetArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     workers: u32,
     /// Requests that a worker serves at the same time
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     slots: u32,
-    /// Permits that the scheduler gives out for a worker, waiting ones included, or none [default: as many as slots]
-    #[arg(long, value_name = "N|none", value_parser = permits)]
-    permits: Option<Permits>,
+    /// Permits that the scheduler gives out for a worker at a time, as max_active_requests; none is no bound
+    #[arg(long, value_name = "N|none", default_value = "none", value_parser = permits)]
+    permits: Permits,
     /// Tokens of a step, prompts and answers together; also what prefill_busy_threshold_frac is a fraction of
     #[arg(long, value_name = "TOKENS", default_value_t = 8_192)]
     step_tokens: u64,
@@ -207,17 +207,12 @@ impl FleetArgs {
         let fleet = Fleet {
             workers: self.workers,
             model: WorkerModel { slots: self.slots, step_tokens: self.step_tokens, time },
-            permits: self.permits.map_or(Some(self.slots), |Permits(permits)| permits),
+            permits: self.permits.0,
             cache_blocks: usize::try_from(self.cache_tokens / self.block_tokens).unwrap_or(usize::MAX),
             block_tokens: self.block_tokens,
         };
         check(&fleet)?;
         Ok(fleet)
-    }
-
-    /// Whether --permits was not given, so that it follows --slots.
-    pub(super) fn permits_follow(&self) -> bool {
-        self.permits.is_none()
     }
 }
 

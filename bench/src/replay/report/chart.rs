@@ -235,7 +235,11 @@ pub(crate) fn spread(title: &str, results: &[Measured]) -> Picture {
     let mut names: Vec<String> = Vec::new();
     for measured in results {
         for (name, _) in rows(&measured.outcome) {
-            if !names.contains(&name) && name != "all" {
+            // With groups, a class that only some policies have says nothing new.
+            let everywhere =
+                || results.iter().all(|other| rows(&other.outcome).iter().any(|(row, _)| *row == name));
+            let wanted = measured.outcome.groups.is_empty() || everywhere();
+            if wanted && name != "all" && !names.contains(&name) {
                 names.push(name);
             }
         }
@@ -283,7 +287,7 @@ pub(crate) fn spread(title: &str, results: &[Measured]) -> Picture {
             .label_style(font(12, INK))
             .axis_desc_style(font(13, INK))
             .y_labels(0)
-            .x_labels(10)
+            .x_labels(6)
             .x_label_formatter(&|ms| time(*ms))
             .x_desc("time to first token: ● p50, | p90, ○ p99")
             .draw()?;
@@ -312,6 +316,12 @@ pub(crate) fn spread(title: &str, results: &[Measured]) -> Picture {
         }
         Ok(())
     })
+}
+
+/// A number to three digits, also beyond a thousand.
+fn rounded(value: f64) -> String {
+    let unit = 10f64.powf(value.log10().floor() - 2.0).max(1e-9);
+    digits((value / unit).round() * unit)
 }
 
 /// Milliseconds as a person says them.
@@ -404,7 +414,7 @@ pub(crate) fn tradeoff(title: &str, axes: (&str, &str), series: &[String], point
             .x_labels(8)
             .y_labels(8)
             .x_label_formatter(&|v| digits(*v))
-            .y_label_formatter(&|v| digits(if steep { 10f64.powf(*v) } else { *v }))
+            .y_label_formatter(&|v| if steep { rounded(10f64.powf(*v)) } else { digits(*v) })
             .x_desc(axes.0)
             .y_desc(axes.1)
             .draw()?;

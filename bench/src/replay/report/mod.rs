@@ -57,9 +57,8 @@ impl Context {
         }
         let Fleet { workers, model, permits, .. } = self.fleet;
         let permits = match permits {
-            Some(permits) if permits == model.slots => String::new(),
-            Some(permits) => format!(", {permits} permits"),
-            None => ", no bound on permits".into(),
+            Some(permits) => format!(" and {permits} permits"),
+            None => String::new(),
         };
         let time = model.time;
         let workers = format!(

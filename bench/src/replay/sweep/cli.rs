@@ -75,10 +75,9 @@ fn sweep(args: &Args) -> Result<ExitCode, ExitCode> {
         return Err(usage(format_args!("{count} combinations are too many, {MOST} are possible")));
     }
     let chosen = combinations(&args.set);
-    let follow = args.fleet.permits_follow();
     let mut setups = Vec::with_capacity(chosen.len());
     for chosen in &chosen {
-        let (profile, fleet) = combine(&args.set, chosen, &policy.profile, &fleet, follow).map_err(usage)?;
+        let (profile, fleet) = combine(&args.set, chosen, &policy.profile, &fleet).map_err(usage)?;
         setups.push(traffic.setup(Arc::new(profile), fleet));
     }
     let svg = create(args.svg.as_ref())?;

@@ -150,17 +150,11 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
-    /// Sets the field to one of its values. `follow`: permits follow the slots.
+    /// Sets the field to one of its values.
     ///
     /// # Errors
     /// No class has the name.
-    pub fn apply(
-        &self,
-        value: &Value,
-        spec: &mut PolicySpec,
-        fleet: &mut Fleet,
-        follow: bool,
-    ) -> Result<(), String> {
+    pub fn apply(&self, value: &Value, spec: &mut PolicySpec, fleet: &mut Fleet) -> Result<(), String> {
         let whole = match value.parsed {
             Parsed::Whole(n) => Some(n),
             _ => None,
@@ -168,12 +162,7 @@ impl Setting {
         let small = whole.and_then(|n| u32::try_from(n).ok());
         match (self.field, small) {
             (Field::Workers, Some(n)) => fleet.workers = n,
-            (Field::Slots, Some(n)) => {
-                fleet.model.slots = n;
-                if follow {
-                    fleet.permits = Some(n);
-                }
-            }
+            (Field::Slots, Some(n)) => fleet.model.slots = n,
             (Field::Permits, n) => fleet.permits = n,
             _ => {}
         }
@@ -230,11 +219,10 @@ pub(super) fn combine(
     chosen: &[usize],
     profile: &Profile,
     fleet: &Fleet,
-    follow: bool,
 ) -> Result<(Profile, Fleet), String> {
     let (mut spec, mut fleet) = (profile.spec().clone(), *fleet);
     for (setting, &i) in settings.iter().zip(chosen) {
-        setting.apply(&setting.values[i], &mut spec, &mut fleet, follow)?;
+        setting.apply(&setting.values[i], &mut spec, &mut fleet)?;
     }
     super::super::options::check(&fleet)?;
     let profile = Profile::new(spec).map_err(|errors| format!("{}: {errors}", label(settings, chosen)))?;
@@ -283,17 +271,17 @@ mod tests {
 
     #[test]
     fn every_combination_is_there_once_and_sets_what_it_says() {
-        let settings: Vec<Setting> = ["a.quantum=1,2", "*.prefill_busy_threshold=none,7", "slots=4,8"]
+        let settings: Vec<Setting> = ["a.quantum=1,2", "*.prefill_busy_threshold=none,7", "permits=4,8"]
             .map(|text| text.parse().unwrap())
             .to_vec();
         let all = combinations(&settings);
         assert_eq!(all.len(), 8);
         assert_eq!(label(&settings, &all[0]), "1, none, 4");
         assert_eq!(label(&settings, &all[7]), "2, 7, 8");
-        let (changed, fleet) = combine(&settings, &all[7], &profile(), &FLEET, true).unwrap();
+        let (changed, fleet) = combine(&settings, &all[7], &profile(), &FLEET).unwrap();
         assert_eq!(changed.classes().iter().map(|c| c.quantum).collect::<Vec<_>>(), [2, 20]);
         assert!(changed.classes().iter().all(|c| c.busy.threshold_tokens == Some(7)));
-        assert_eq!((fleet.model.slots, fleet.permits), (8, Some(8)));
+        assert_eq!((fleet.model.slots, fleet.permits), (4, Some(8)));
     }
 
     #[test]
@@ -305,12 +293,12 @@ mod tests {
         assert!(wrong("workers=0").contains("\"0\""));
         assert!(wrong("a").contains("CLASS.FIELD"));
         let setting: Setting = "z.quantum=1".parse().unwrap();
-        let error = combine(&[setting], &[0], &profile(), &FLEET, true).unwrap_err();
+        let error = combine(&[setting], &[0], &profile(), &FLEET).unwrap_err();
         assert!(error.contains("\"z\"") && error.contains("b.c"), "{error}");
         let setting: Setting = "a.quantum=0".parse().unwrap();
-        let error = combine(&[setting], &[0], &profile(), &FLEET, true).unwrap_err();
+        let error = combine(&[setting], &[0], &profile(), &FLEET).unwrap_err();
         assert!(error.contains("quantum"), "{error}");
         let setting: Setting = "b.c.quantum=3".parse().unwrap();
-        assert!(combine(&[setting], &[0], &profile(), &FLEET, true).is_ok());
+        assert!(combine(&[setting], &[0], &profile(), &FLEET).is_ok());
     }
 }
