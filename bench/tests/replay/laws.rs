@@ -151,3 +151,28 @@ fn classes_with_a_backlog_get_what_their_quanta_promise() {
     let premium = outcome.classes[0].backlogged as f64 / outcome.classes[1].backlogged as f64;
     assert!((premium - 0.625).abs() < 0.02, "{premium}");
 }
+
+#[test]
+fn the_share_experiment_ends_as_with_real_threads() {
+    // 320 + 320 requests of 512 tokens, four slots; the first four find the worker idle.
+    let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/policies/premium_4x.yaml");
+    let profile = (**tollgate::policy::PolicyFile::read(policy).unwrap().root().unwrap()).clone();
+    let time = StepTime { base: 3e6, prefill: 0.0, decode: 0.0 };
+    let model = WorkerModel { slots: 4, step_tokens: 2_048, time };
+    let setup = setup(profile, Fleet { model, permits: None, ..super::one_by_one(1) });
+    let arrivals = (0..640).map(|i| {
+        let class = if i % 2 == 0 { "premium" } else { "regular" };
+        let at = i.min(4) * 100_000;
+        Ok(Arrival { at, input: 512, output: 1, class: Some(class.into()), ..Arrival::default() })
+    });
+    let mut done = Vec::new();
+    let outcome = simulate(&setup, arrivals, |_, event| {
+        if let Event::Done(place) = event {
+            done.push(place % 2 == 0);
+        }
+    });
+    assert_eq!(outcome.unwrap().all.completed, 640);
+    let premium = done[..320].iter().filter(|premium| **premium).count();
+    let last = done.iter().rposition(|premium| *premium).unwrap();
+    assert_eq!((premium, 639 - last), (255, 239));
+}

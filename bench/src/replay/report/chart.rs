@@ -132,6 +132,7 @@ pub(crate) fn timeline(title: &str, outcome: &Outcome) -> Picture {
     let busy: Vec<_> =
         bins.iter().map(|&bin| (middle(bin), line.get(busy, bin) / time(bin) / workers * 100.0)).collect();
     let end = outcome.duration as f64 / unit;
+    let step = line.width() as f64 / unit;
 
     svg(TITLE + 5 * PANEL + 26, |root| {
         let (head, rest) = root.split_vertically(TITLE);
@@ -144,9 +145,9 @@ pub(crate) fn timeline(title: &str, outcome: &Outcome) -> Picture {
             Panel { area, name: name.to_owned(), end, top, x: last.then(|| format!("time [{unit_name}]")) }
         };
         stacked(panel(0, "served [1000 tokens/s]", 0.0), &served)?;
-        lines(panel(1, "of its due [%]", 150.0), &fair)?;
-        lines(panel(2, "requests waiting", 1.0), &queue)?;
-        lines(panel(3, "mean wait [s]", 1e-3), &waited)?;
+        lines(panel(1, "of its due [%]", 150.0), &fair, step)?;
+        lines(panel(2, "requests waiting", 1.0), &queue, step)?;
+        lines(panel(3, "mean wait [s]", 1e-3), &waited, step)?;
         let workers = panel(4, "workers busy [%]", 104.0);
         let mut chart = workers.build(0.0)?;
         chart.draw_series(AreaSeries::new(busy, 0.0, GUIDE.mix(0.35)).border_style(GUIDE))?;
@@ -219,11 +220,17 @@ fn stacked(panel: Panel<'_>, series: &[Vec<(f64, f64)>]) -> Result<(), Box<dyn E
     Ok(())
 }
 
-fn lines(panel: Panel<'_>, series: &[Vec<(f64, f64)>]) -> Result<(), Box<dyn Error>> {
+/// Lines of points that are `step` apart.
+fn lines(panel: Panel<'_>, series: &[Vec<(f64, f64)>], step: f64) -> Result<(), Box<dyn Error>> {
     let most = series.iter().flatten().map(|(_, value)| *value).fold(0.0, f64::max);
     let mut chart = panel.build(most)?;
     for (line, colour) in series.iter().zip(COLOURS) {
-        chart.draw_series(LineSeries::new(line.iter().copied(), colour.stroke_width(2)))?;
+        // No line over times for which there is nothing to say.
+        for part in line.chunk_by(|a, b| b.0 - a.0 <= 1.5 * step) {
+            let points =
+                if let [(x, y)] = part { &[(x - step / 2.0, *y), (x + step / 2.0, *y)][..] } else { part };
+            chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+        }
     }
     Ok(())
 }
@@ -318,12 +325,6 @@ pub(crate) fn spread(title: &str, results: &[Measured]) -> Picture {
     })
 }
 
-/// A number to three digits, also beyond a thousand.
-fn rounded(value: f64) -> String {
-    let unit = 10f64.powf(value.log10().floor() - 2.0).max(1e-9);
-    digits((value / unit).round() * unit)
-}
-
 /// Milliseconds as a person says them.
 fn time(ms: f64) -> String {
     if ms < 1_000.0 { format!("{} ms", digits(ms)) } else { format!("{} s", digits(ms / 1_000.0)) }
@@ -393,7 +394,7 @@ pub(crate) fn tradeoff(title: &str, axes: (&str, &str), series: &[String], point
     let least = points.iter().map(|p| p.at.1).fold(f64::MAX, f64::min);
     let steep = least > 0.0 && ys.end / least > 10.0;
     let shape = |y: f64| if steep { y.log10() } else { y };
-    let ys = if steep { least.log10() - 0.1..ys.end.log10() + 0.1 } else { ys };
+    let scale = if steep { least.log10() - 0.1..ys.end.log10() + 0.1 } else { ys };
     svg(TITLE + 420, |root| {
         let (head, area) = root.split_vertically(TITLE);
         heading(&head, title, &series[..series.len().min(COLOURS.len())])?;
@@ -403,21 +404,37 @@ pub(crate) fn tradeoff(title: &str, axes: (&str, &str), series: &[String], point
             .margin_top(8)
             .x_label_area_size(44)
             .y_label_area_size(SCALE + 8)
-            .build_cartesian_2d(xs.clone(), ys)?;
-        chart
-            .configure_mesh()
-            .bold_line_style(GRID)
+            .build_cartesian_2d(xs.clone(), scale.clone())?;
+        let mut mesh = chart.configure_mesh();
+        if steep {
+            mesh.disable_y_mesh().y_labels(0);
+        } else {
+            mesh.y_labels(8);
+        }
+        mesh.bold_line_style(GRID)
             .light_line_style(TRANSPARENT)
             .axis_style(GUIDE)
             .label_style(font(12, INK))
             .axis_desc_style(font(13, INK))
             .x_labels(8)
-            .y_labels(8)
             .x_label_formatter(&|v| digits(*v))
-            .y_label_formatter(&|v| if steep { rounded(10f64.powf(*v)) } else { digits(*v) })
+            .y_label_formatter(&|v| digits(*v))
             .x_desc(axes.0)
             .y_desc(axes.1)
             .draw()?;
+        if steep {
+            let powers = (-9..=15).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
+            for value in powers.filter(|value| scale.contains(&value.log10())) {
+                let at = value.log10();
+                let line = [(xs.start, at), (xs.end, at)];
+                chart.draw_series([PathElement::new(line, GRID.stroke_width(1))])?;
+                let (left, y) = chart.backend_coord(&(xs.start, at));
+                let text = digits(value);
+                let (width, _) = area.estimate_text_size(&text, &font(12, INK))?;
+                // Positions of the chart count from the corner of the whole picture.
+                root.draw_text(&text, &font(12, INK), (left - 8 - width as i32, y - 7))?;
+            }
+        }
         let mut front: Vec<_> = points.iter().filter(|p| p.pareto).collect();
         front.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
         let line: Vec<_> = front.iter().map(|p| (p.at.0, shape(p.at.1))).collect();
@@ -429,9 +446,10 @@ pub(crate) fn tradeoff(title: &str, axes: (&str, &str), series: &[String], point
                 if point.pareto { (6, colour.filled()) } else { (4, colour.mix(0.45).filled()) };
             chart.draw_series([Circle::new(at, size, style)])?;
         }
-        // Names of the best, as far as they do not stand on each other.
+        // Names of the best (of all, if they are one series), as far as they do not stand on each other.
         let mut taken: Vec<(i32, i32)> = Vec::new();
-        for point in front {
+        let others = points.iter().filter(|point| series.is_empty() && !point.pareto);
+        for point in front.into_iter().chain(others) {
             let at = (point.at.0, shape(point.at.1));
             let (x, y) = chart.backend_coord(&at);
             if taken.iter().any(|(a, b)| (a - x).abs() < 90 && (b - y).abs() < 15) {

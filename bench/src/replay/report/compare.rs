@@ -82,6 +82,10 @@ pub fn differences(before: &Outcome, after: &Outcome) -> Vec<Difference> {
             ("completed", |c| Some(c.completed as f64), false),
         ];
         for (metric, read, less_is_better) in metrics {
+            // Another policy may leave other prompts cached, and so other requests in a group.
+            if metric == "completed" && a.arrived != b.arrived {
+                continue;
+            }
             if let (Some(before), Some(after)) = (read(a), read(b)) {
                 list.push(Difference { row: row.clone(), metric, before, after, less_is_better });
             }

@@ -106,20 +106,24 @@ fn sweep(args: &Args) -> Result<ExitCode, ExitCode> {
         false => text(args, &policy.name, &chosen, &table, &best, unconserved),
     })?;
     write(svg, || {
-        let names: Vec<_> = args.set[0].values.iter().map(ToString::to_string).collect();
+        let several = args.set.len() > 1;
+        let names: Vec<_> = match several {
+            true => args.set[0].values.iter().map(ToString::to_string).collect(),
+            false => Vec::new(),
+        };
         let points: Vec<_> = measured
             .iter()
             .map(|&(i, at)| {
-                let label = match args.set.len() {
-                    1 => label(&args.set, &chosen[i]),
-                    _ => label(&args.set[1..], &chosen[i][1..]),
-                };
-                Point { label, series: chosen[i][0], at, pareto: best[i] }
+                let first = usize::from(several);
+                let label = label(&args.set[first..], &chosen[i][first..]);
+                let series = if several { chosen[i][0] } else { 0 };
+                Point { label, series, at, pareto: best[i] }
             })
             .collect();
-        let rest: Vec<_> = args.set[1..].iter().map(ToString::to_string).collect();
-        let labels = if rest.is_empty() { String::new() } else { format!("; labels: {}", rest.join(", ")) };
-        let title = format!("{}; colours: {}{labels}", policy.name, args.set[0]);
+        let rest = &args.set[usize::from(several)..];
+        let rest: Vec<_> = rest.iter().map(ToString::to_string).collect();
+        let colours = if several { format!("; colours: {}", args.set[0]) } else { String::new() };
+        let title = format!("{}{colours}; labels: {}", policy.name, rest.join(", "));
         chart::tradeoff(&title, (&args.x.to_string(), &args.y.to_string()), &names, &points)
     })?;
     Ok(if unconserved { ExitCode::FAILURE } else { ExitCode::SUCCESS })
