@@ -46,8 +46,12 @@ pub(super) fn policies(paths: &[PathBuf], model: Option<&str>) -> Result<Vec<Pol
     let (mut policies, mut wrong) = (Vec::new(), false);
     for path in paths {
         match Policy::read(path, model) {
-            Ok((policy, warnings)) => {
+            Ok((mut policy, warnings)) => {
                 warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+                // Of files with the same name in several places, the later ones have their whole path.
+                if policies.iter().any(|known: &Policy| known.name == policy.name) {
+                    policy.name = path.display().to_string();
+                }
                 policies.push(policy);
             }
             Err(error) => {

@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// does not depend on its length.
 ///
 /// # Errors
-/// The error of the first setup that has one.
+/// The error of the first setup that has one; traffic without any request.
 pub fn run_all(
     setups: &[Setup],
     traffic: &Traffic,
@@ -40,7 +40,7 @@ pub fn run_all(
                     // Relaxed: a number for each, nothing else is shared.
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     let Some(setup) = setups.get(i) else { return };
-                    let run = || Ok(simulate(setup, traffic.open(progress)?, |_, _| {})?);
+                    let run = || simulate(setup, traffic.open(progress)?, |_, _| {});
                     if sender.send((i, run())).is_err() {
                         return;
                     }
@@ -57,7 +57,10 @@ pub fn run_all(
         }
     });
     bar.finish_and_clear();
-    outcomes.into_iter().map(|result| result.expect("every setup was run")).collect()
+    let outcomes = outcomes.into_iter().map(|result| result.expect("every setup was run"));
+    outcomes
+        .map(|outcome| outcome.and_then(|o| if o.all.arrived > 0 { Ok(o) } else { Err(SimError::Empty) }))
+        .collect()
 }
 
 /// Threads to use when nobody says.

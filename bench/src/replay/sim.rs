@@ -566,6 +566,8 @@ pub enum SimError {
     Trace(TraceError),
     /// The fleet.
     Workers(WorkerError),
+    /// There is no request in the traffic, or in the part of it that was asked for.
+    Empty,
 }
 
 impl From<TraceError> for SimError {
@@ -585,6 +587,7 @@ impl std::fmt::Display for SimError {
         match self {
             Self::Trace(error) => error.fmt(f),
             Self::Workers(error) => error.fmt(f),
+            Self::Empty => f.write_str("no request to replay: the traces, or the part of them, are empty"),
         }
     }
 }

@@ -181,7 +181,7 @@ impl<'a> Panel<'a> {
             .margin_bottom(if self.x.is_some() { 4 } else { 10 })
             .x_label_area_size(if self.x.is_some() { 38 } else { 0 })
             .y_label_area_size(SCALE)
-            .build_cartesian_2d(0.0..self.end.max(f64::MIN_POSITIVE), 0.0..top)?;
+            .build_cartesian_2d(0.0..self.end.max(1e-9), 0.0..top)?;
         chart
             .configure_mesh()
             .bold_line_style(GRID)

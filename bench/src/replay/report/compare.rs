@@ -91,7 +91,8 @@ pub fn differences(before: &Outcome, after: &Outcome) -> Vec<Difference> {
             }
         }
     }
-    let whole: [(&'static str, fn(&Outcome) -> f64); 3] = [
+    type ReadAll = fn(&Outcome) -> f64;
+    let whole: [(&'static str, ReadAll); 3] = [
         ("prompt tokens per s", Outcome::prefill_rate),
         ("of the prompts cached [%]", |o| o.hit_rate() * 100.0),
         ("busy while something waits [%]", |o| o.busy_while_waiting() * 100.0),

@@ -1,6 +1,6 @@
 //! The results as tables.
 
-use super::super::stats::{Counts, Outcome, ratio};
+use super::super::stats::{ClassStats, Counts, Outcome, REFUSALS, ratio};
 use super::compare::{Verdict, differences};
 use super::{Context, MOST_ROWS, Measured, digits, optional, percent, rows, span, whole};
 
@@ -56,6 +56,11 @@ fn one(context: &Context, Measured { name, outcome }: &Measured) -> Vec<String> 
             percent(outcome.busy_while_waiting()),
         ));
     }
+    for class in outcome.classes.iter().filter(|class| class.counts.refused() > 0).take(MOST_ROWS) {
+        let kinds = REFUSALS.iter().zip(class.counts.refused).filter(|(_, n)| *n > 0);
+        let kinds: Vec<_> = kinds.map(|(kind, n)| format!("{} by {kind}", whole(n))).collect();
+        lines.push(format!("refused in {}: {}", class.name, kinds.join(", ")));
+    }
     lines.extend(outcome.failures.iter().map(|(code, count)| format!("failed, {code}: {}", whole(*count))));
     lines
 }
@@ -88,8 +93,7 @@ pub(super) fn service(outcome: &Outcome) -> Vec<Vec<String>> {
     let mut table = vec![header.map(str::to_owned).to_vec()];
     for (name, counts) in rows(outcome) {
         let class = outcome.classes.iter().find(|class| *class.name == *name);
-        let of_class =
-            |text: &dyn Fn(&super::super::stats::ClassStats) -> String| class.map_or_else(String::new, text);
+        let of_class = |text: &dyn Fn(&ClassStats) -> String| class.map_or_else(String::new, text);
         let mean = |sum: u128| digits(ratio(sum as f64, outcome.duration as f64));
         table.push(vec![
             name.clone(),
@@ -149,13 +153,12 @@ fn compared(first: &Measured, others: &[Measured]) -> Vec<String> {
     let mut header = vec!["against the first".to_owned(), first.name.clone()];
     header.extend(others.iter().map(|other| other.name.clone()));
     let mut table = vec![header];
-    for (i, row) in all[0].iter().enumerate() {
+    for row in &all[0] {
         let cells: Vec<_> =
             all.iter().map(|list| list.iter().find(|d| d.row == row.row && d.metric == row.metric)).collect();
         if cells.iter().flatten().all(|difference| difference.verdict() == Verdict::Same) {
             continue;
         }
-        let _ = i;
         let mut line = vec![format!("{} {}", row.row, row.metric), digits(row.before)];
         line.extend(cells.iter().map(|cell| cell.map_or("–".into(), |cell| cell.text())));
         table.push(line);
