@@ -1,8 +1,11 @@
 //! The time of a step from measured steps: least squares over `prefill_tokens,decoding,step_ms`.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
 
+use super::trace::TraceError;
+use super::trace::table::rows;
 use super::worker::StepTime;
 
 const COLUMNS: [&str; 3] = ["prefill_tokens", "decoding", "step_ms"];
@@ -11,29 +14,22 @@ const COLUMNS: [&str; 3] = ["prefill_tokens", "decoding", "step_ms"];
 ///
 /// # Errors
 /// The file cannot be read, a row is no step, or the steps do not tell the three parts apart.
-pub fn calibrate(path: &Path) -> Result<StepTime, CalibrateError> {
-    let error = |fault: String| CalibrateError { path: path.to_owned(), fault };
-    let mut csv =
-        csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).map_err(|e| error(e.to_string()))?;
-    let header = csv.headers().map_err(|e| error(e.to_string()))?.clone();
-    let mut at = [0; 3];
-    for (at, name) in at.iter_mut().zip(COLUMNS) {
-        let found = header.iter().position(|h| h == name);
-        *at = found.ok_or_else(|| error(format!("1: no column {name:?}; needed are {COLUMNS:?}")))?;
-    }
+pub fn calibrate(path: &Path) -> Result<StepTime, TraceError> {
+    let path: Arc<Path> = path.into();
+    let fault = |line, fault| TraceError { path: path.clone(), line, fault };
+    let file = File::open(&path).map_err(|error| fault(None, error.to_string()))?;
     let mut steps = Vec::new();
-    for record in csv.records() {
-        let record = record.map_err(|e| error(e.to_string()))?;
-        let line = record.position().map_or(0, csv::Position::line);
+    for row in rows(path.clone(), file, COLUMNS)? {
+        let (line, texts) = row?;
         let mut values = [0.0; 3];
-        for ((value, &column), name) in values.iter_mut().zip(&at).zip(COLUMNS) {
-            let number = record[column].parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0);
-            *value = number
-                .ok_or_else(|| error(format!("{line}: {name}: {:?} is no such number", &record[column])))?;
+        for ((value, text), name) in values.iter_mut().zip(&texts).zip(COLUMNS) {
+            let number = text.parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0);
+            *value =
+                number.ok_or_else(|| fault(Some(line), format!("{name}: {text:?} is no such number")))?;
         }
         steps.push(values);
     }
-    fit(&steps).map_err(error)
+    fit(&steps).map_err(|text| fault(None, text))
 }
 
 /// Least squares by the normal equations, with the inputs scaled to about 1.
@@ -80,21 +76,6 @@ fn fit(steps: &[[f64; 3]]) -> Result<StepTime, String> {
         decode: fitted.decode.max(0.0),
     })
 }
-
-/// Measurements that do not give the time of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CalibrateError {
-    path: PathBuf,
-    fault: String,
-}
-
-impl fmt::Display for CalibrateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.path.display(), self.fault)
-    }
-}
-
-impl std::error::Error for CalibrateError {}
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@
 //! | `worker`, `cache` | the model of a worker: steps, slots, prefix cache |
 //! | `sim` | the event loop |
 //! | `conserve` | whether anybody waits who could go, without asking the scheduler |
-//! | `stats`, `timeline` | what is counted |
+//! | `ledger`, `stats`, `timeline` | what is written down, and counted |
 //! | `run`, `options`, `cli` | several runs at once, and the command line |
 //! | `calibrate` | the time of a step from measured steps |
 //! | `report` | tables, JSON, charts, a page |
@@ -21,6 +21,7 @@ mod calibrate;
 mod classify;
 mod cli;
 mod conserve;
+mod ledger;
 mod options;
 mod report;
 mod run;
@@ -32,7 +33,7 @@ mod trace;
 mod worker;
 
 pub use cache::Caches;
-pub use calibrate::{CalibrateError, calibrate};
+pub use calibrate::calibrate;
 pub use classify::{Rule, Rules, RulesError, Seen, draw};
 pub use cli::{Args, EXIT_CODES, main};
 pub use options::{FleetArgs, Permits, Policy, Traffic, TrafficArgs};

@@ -18,8 +18,8 @@ use tollgate::{
 use super::cache::Caches;
 use super::classify::{Rules, Seen, draw};
 use super::conserve::Conservation;
-use super::stats::{ClassStats, Counts, FEW, GroupStats, Outcome, Row, WorkerStats};
-use super::timeline::Timeline;
+use super::ledger::Ledger;
+use super::stats::Outcome;
 use super::trace::{Arrival, TraceError};
 use super::worker::{Flight, Progress, Worker, WorkerModel};
 
@@ -97,18 +97,6 @@ struct Flying {
 /// No group.
 const NONE: u32 = u32::MAX;
 
-/// Waiting requests of a class, for the statistics.
-#[derive(Clone, Copy, Debug, Default)]
-struct Line {
-    len: u64,
-    /// Last change \[ns\].
-    since: u64,
-    /// Whether it competes: it has waited through a round of dispatches.
-    competing: bool,
-    /// Virtual time up to which its due is summed up.
-    seen: f64,
-}
-
 /// Replays `arrivals`, which come in order, and tells `observe` what happens when \[ns\].
 ///
 /// # Errors
@@ -133,7 +121,7 @@ pub fn simulate(
         floor.ends(&mut scheduler);
         floor.expiries(&mut scheduler);
         while let Some(arrival) = next.take_if(|a| a.at <= now) {
-            floor.outcome.arrivals_span = now;
+            floor.ledger.outcome.arrivals_span = now;
             floor.arrive(&mut scheduler, place, arrival);
             place += 1;
             next = arrivals.next().transpose()?;
@@ -160,7 +148,6 @@ fn published(fleet: &Fleet) -> Result<WorkerSnapshot, WorkerError> {
 struct Floor<'a, O> {
     setup: &'a Setup,
     observe: &'a mut O,
-    now: u64,
     workers: Vec<Worker>,
     idle: u32,
     /// Announced ends of steps: time, worker, epoch. Those of an earlier epoch are not true any more.
@@ -171,38 +158,16 @@ struct Floor<'a, O> {
     free: Vec<Flight>,
     caches: Caches,
     conservation: Conservation,
-    lines: Vec<Line>,
-    /// Classes whose line has changed in this instant.
-    changed: Vec<u32>,
-    waiting: u64,
-    /// Quanta of the competing classes, and the service that each token of a quantum was entitled to so far.
-    quanta: u128,
-    virtual_time: f64,
     marks: Vec<Progress>,
-    outcome: Outcome,
+    ledger: Ledger,
 }
 
 impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
     fn new(setup: &'a Setup, observe: &'a mut O) -> Self {
         let Fleet { workers, model, permits, cache_blocks, block_tokens } = setup.fleet;
-        let classes = setup.profile.classes();
-        let digits = if classes.len() <= FEW { 3 } else { 2 };
-        let stats = classes.iter().map(|class| ClassStats {
-            name: class.name.as_str().into(),
-            quantum: class.quantum,
-            counts: Counts::new(digits),
-            queue_most: 0,
-            queue_sum: 0,
-            received: 0.0,
-            entitled: 0.0,
-            backlogged: 0,
-        });
-        let groups = setup.groups.rules().iter();
-        let groups = groups.map(|rule| GroupStats { name: rule.name.clone(), counts: Counts::new(3) });
         let permits = permits.unwrap_or(u32::MAX);
         Self {
             observe,
-            now: 0,
             workers: (0..workers).map(|_| Worker::new()).collect(),
             idle: workers,
             agenda: BinaryHeap::new(),
@@ -211,27 +176,8 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
             free: Vec::new(),
             caches: Caches::new(workers, cache_blocks, block_tokens),
             conservation: Conservation::new(&setup.profile, workers, model.step_tokens, permits),
-            lines: vec![Line::default(); classes.len()],
-            changed: Vec::new(),
-            waiting: 0,
-            quanta: 0,
-            virtual_time: 0.0,
             marks: Vec::new(),
-            outcome: Outcome {
-                classes: stats.collect(),
-                groups: groups.collect(),
-                all: Counts::new(3),
-                workers: vec![WorkerStats::default(); workers as usize],
-                timeline: Timeline::new(Row::count(classes.len())),
-                duration: 0,
-                arrivals_span: 0,
-                unconserved: 0,
-                idle_while_waiting: 0,
-                backlogged: 0,
-                failures: Vec::new(),
-                decisions: 0,
-                instants: 0,
-            },
+            ledger: Ledger::new(setup),
             setup,
         }
     }
@@ -249,31 +195,21 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
 
     /// Goes on to time `now`, with everything as the last instant left it.
     fn advance(&mut self, now: u64, scheduler: &Scheduler<Job>) {
-        debug_assert_eq!(self.waiting, scheduler.waiting());
-        let passed = now - self.now;
-        if self.waiting > 0 {
-            self.outcome.backlogged += passed;
-            self.outcome.idle_while_waiting += u128::from(self.idle) * u128::from(passed);
-            if self.conservation.violated() {
-                self.outcome.unconserved += passed;
-            }
-        }
-        self.outcome.instants += 1;
-        self.now = now;
+        debug_assert_eq!(self.ledger.waiting(), scheduler.waiting());
+        self.ledger.advance(now, self.idle, self.conservation.violated());
     }
 
     /// Ends the steps that end now.
     fn ends(&mut self, scheduler: &mut Scheduler<Job>) {
         let model = &self.setup.fleet.model;
-        while self.next_end() == Some(self.now) {
+        while self.next_end() == Some(self.ledger.now) {
             let Some(Reverse((_, number, _))) = self.agenda.pop() else { return };
             let worker = &mut self.workers[number as usize];
             let before = worker.work.busy;
             let mut marks = std::mem::take(&mut self.marks);
             worker.finish(model, |progress| marks.push(progress));
             let ran = worker.work.busy - before;
-            let row = Row::Busy.place().expect("there is one");
-            self.outcome.timeline.spread(row, self.now - ran, self.now, 1.0);
+            self.ledger.worked(ran);
             self.idle += 1;
             for mark in marks.drain(..) {
                 match mark {
@@ -294,10 +230,10 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
         if !flying.blocks.is_empty() {
             self.caches.insert(flying.worker, &flying.blocks);
         }
-        let time = self.now - flying.arrival;
+        let time = self.ledger.now - flying.arrival;
         let (class, group, place) = (flying.class, flying.group, flying.place);
-        self.count(class, group, |counts| counts.first_token.record(time));
-        (self.observe)(self.now, Event::FirstToken(place));
+        self.ledger.count(class, group, |counts| counts.first_token.record(time));
+        (self.observe)(self.ledger.now, Event::FirstToken(place));
     }
 
     fn done(&mut self, flight: Flight, scheduler: &mut Scheduler<Job>) {
@@ -305,22 +241,22 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
         self.free.push(flight);
         scheduler.release(flying.booking);
         self.conservation.load(flying.worker, 0, -1);
-        let time = self.now - flying.arrival;
-        self.count(flying.class, flying.group, |counts| {
+        let time = self.ledger.now - flying.arrival;
+        self.ledger.count(flying.class, flying.group, |counts| {
             counts.completed += 1;
             counts.last_token.record(time);
         });
-        (self.observe)(self.now, Event::Done(flying.place));
+        (self.observe)(self.ledger.now, Event::Done(flying.place));
     }
 
     /// Ends what has waited too long.
     fn expiries(&mut self, scheduler: &mut Scheduler<Job>) {
-        while let Some(expired) = scheduler.expire(Timestamp::from_nanos(self.now)) {
+        while let Some(expired) = scheduler.expire(Timestamp::from_nanos(self.ledger.now)) {
             let request = expired.request;
-            let waited = self.now - request.snapshot.arrival().as_nanos();
+            let waited = self.ledger.now - request.snapshot.arrival().as_nanos();
             let (class, job) = (request.class.0, request.payload);
-            self.waits(class, request.snapshot.pin(), false);
-            self.count(class, job.group, |counts| {
+            self.leaves(class, request.snapshot.pin());
+            self.ledger.count(class, job.group, |counts| {
                 counts.expired += 1;
                 counts.wait(waited);
             });
@@ -329,9 +265,8 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
     }
 
     fn lost(&mut self, place: u64) {
-        let row = Row::Lost.place().expect("there is one");
-        self.outcome.timeline.add(row, self.now, 1.0);
-        (self.observe)(self.now, Event::Lost(place));
+        self.ledger.lost();
+        (self.observe)(self.ledger.now, Event::Lost(place));
     }
 
     /// Takes in a request as the engine does.
@@ -364,62 +299,52 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
             Ok(snapshot) => snapshot,
             Err(invalid) => {
                 let class = setup.profile.classify(request.class.as_deref(), 0).0;
-                self.count(class, group, |counts| {
+                self.ledger.count(class, group, |counts| {
                     (counts.arrived, counts.failed) = (counts.arrived + 1, counts.failed + 1)
                 });
-                self.outcome.fail(&Reason::Invalid(invalid));
+                self.ledger.outcome.fail(&Reason::Invalid(invalid));
                 return self.lost(place);
             }
         };
         let id = setup.profile.classify(request.class.as_deref(), snapshot.uncached_tokens());
         let job = Job { place, class: id.0, output: arrival.output, group, blocks: arrival.blocks };
-        (self.observe)(self.now, Event::Arrived(place, id.index()));
-        self.count(id.0, group, |counts| counts.arrived += 1);
+        (self.observe)(self.ledger.now, Event::Arrived(place, id.index()));
+        self.ledger.count(id.0, group, |counts| counts.arrived += 1);
         if request.deadline == Some(Duration::ZERO) {
-            self.count(id.0, group, |counts| counts.late += 1);
+            self.ledger.count(id.0, group, |counts| counts.late += 1);
             return self.lost(place);
         }
-        self.waits(id.0, pin, true);
+        self.conservation.waiting(id.index(), pin.map(|pin| pin.worker.0), true);
+        self.ledger.enters(id.0);
         if let Err(Refused { limit, .. }) =
             scheduler.submit(id, snapshot, job, &mut |_, dispatch| self.launch(dispatch))
         {
-            self.waits(id.0, pin, false);
-            self.count(id.0, group, |counts| counts.refuse(limit.kind));
+            self.leaves(id.0, pin);
+            self.ledger.count(id.0, group, |counts| counts.refuse(limit.kind));
             self.lost(place);
         }
     }
 
     /// Sends a dispatched request to its worker.
     fn launch(&mut self, Dispatch { request, outcome }: Dispatch<Job>) {
-        self.outcome.decisions += 1;
+        self.ledger.outcome.decisions += 1;
         let (class, snapshot, job) = (request.class.0, request.snapshot, request.payload);
         let (arrival, cost) = (snapshot.arrival().as_nanos(), snapshot.cost());
-        let waited = self.now - arrival;
-        self.serve(class, cost);
-        self.waits(class, snapshot.pin(), false);
+        let waited = self.ledger.now - arrival;
+        self.ledger.serve(class, cost);
+        self.leaves(class, snapshot.pin());
         let booking = match outcome {
             Ok(booking) => booking,
             Err(reason) => {
-                self.count(class, job.group, |counts| counts.failed += 1);
-                self.outcome.fail(&reason);
+                self.ledger.count(class, job.group, |counts| counts.failed += 1);
+                self.ledger.outcome.fail(&reason);
                 return self.lost(job.place);
             }
         };
-        self.count(class, job.group, |counts| {
-            counts.dispatched += 1;
-            counts.served = counts.served.saturating_add(cost);
-            counts.waited.record(waited);
-            counts.wait(waited);
-        });
-        let rows = [(Row::Served(class as usize), cost as f64), (Row::Dispatched(class as usize), 1.0)];
-        for (row, value) in rows.into_iter().chain([(Row::Waited(class as usize), waited as f64)]) {
-            if let Some(row) = row.place() {
-                self.outcome.timeline.add(row, self.now, value);
-            }
-        }
+        self.ledger.dispatched(class, job.group, cost, waited);
         let worker = booking.endpoint().worker.0 as u32;
         self.conservation.load(worker, booking.tokens() as i64, 1);
-        (self.observe)(self.now, Event::Dispatched(job.place, worker));
+        (self.observe)(self.ledger.now, Event::Dispatched(job.place, worker));
         let flight = self.free.pop().unwrap_or_else(|| {
             self.flights.push(None);
             (self.flights.len() - 1) as Flight
@@ -441,20 +366,13 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
 
     /// Ends an instant: what waits from now on competes, and workers decide what to do next.
     fn settle(&mut self) {
-        for class in self.changed.drain(..) {
-            let (line, stats) = (&mut self.lines[class as usize], &mut self.outcome.classes[class as usize]);
-            stats.queue_most = stats.queue_most.max(line.len);
-            if line.len > 0 && !line.competing {
-                (line.competing, line.seen) = (true, self.virtual_time);
-                self.quanta += u128::from(stats.quantum);
-            }
-        }
+        self.ledger.settle();
         let model = &self.setup.fleet.model;
         for number in self.touched.drain(..) {
             let worker = &mut self.workers[number as usize];
             let was_idle = worker.is_idle();
-            let stats = &mut self.outcome.workers[number as usize];
-            let end = worker.plan(self.now, model, |flight| {
+            let stats = &mut self.ledger.outcome.workers[number as usize];
+            let end = worker.plan(self.ledger.now, model, |flight| {
                 let flying = self.flights[flight as usize].as_ref().expect("in flight");
                 let hit = match flying.blocks.is_empty() {
                     true => flying.cached,
@@ -471,91 +389,26 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
         }
     }
 
-    /// Counts for a request's class, its group, and all.
-    fn count(&mut self, class: u32, group: u32, note: impl Fn(&mut Counts)) {
-        note(&mut self.outcome.classes[class as usize].counts);
-        note(&mut self.outcome.all);
-        if let Some(group) = self.outcome.groups.get_mut(group as usize) {
-            note(&mut group.counts);
-        }
-    }
-
-    /// One more request waits in a class, or one less.
-    fn waits(&mut self, class: u32, pin: Option<Pin>, waits: bool) {
-        self.conservation.waiting(class as usize, pin.map(|pin| pin.worker.0), waits);
-        self.pass(class);
-        let line = &mut self.lines[class as usize];
-        if waits {
-            self.waiting += 1;
-            line.len += 1;
-            self.changed.push(class);
-        } else {
-            self.waiting -= 1;
-            line.len -= 1;
-            if line.len == 0 {
-                self.retire(class);
-            }
-        }
-    }
-
-    /// Sums up a class's line up to now.
-    fn pass(&mut self, class: u32) {
-        let (line, stats) = (&mut self.lines[class as usize], &mut self.outcome.classes[class as usize]);
-        if line.len > 0 && line.since < self.now {
-            let passed = self.now - line.since;
-            stats.backlogged += passed;
-            stats.queue_sum += u128::from(line.len) * u128::from(passed);
-            if let Some(row) = Row::Queue(class as usize).place() {
-                self.outcome.timeline.spread(row, line.since, self.now, line.len as f64);
-            }
-        }
-        line.since = self.now;
-        if line.competing && line.seen < self.virtual_time {
-            let due = stats.quantum as f64 * (self.virtual_time - line.seen);
-            stats.entitled += due;
-            line.seen = self.virtual_time;
-            if let Some(row) = Row::Due(class as usize).place() {
-                self.outcome.timeline.add(row, self.now, due);
-            }
-        }
-    }
-
-    /// A class competes no more.
-    fn retire(&mut self, class: u32) {
-        if std::mem::take(&mut self.lines[class as usize].competing) {
-            self.quanta -= u128::from(self.outcome.classes[class as usize].quantum);
-        }
-    }
-
-    /// What a class is served is shared in theory by all that compete: virtual time, as in generalised processor sharing.
-    fn serve(&mut self, class: u32, cost: u64) {
-        if self.lines[class as usize].competing {
-            self.outcome.classes[class as usize].received += cost as f64;
-            self.virtual_time += cost as f64 / self.quanta as f64;
-            if let Some(row) = Row::Received(class as usize).place() {
-                self.outcome.timeline.add(row, self.now, cost as f64);
-            }
-        }
+    /// A request waits no more.
+    fn leaves(&mut self, class: u32, pin: Option<Pin>) {
+        self.conservation.waiting(class as usize, pin.map(|pin| pin.worker.0), false);
+        self.ledger.leaves(class);
     }
 
     /// The end: nothing can happen any more.
     fn close(mut self, scheduler: &Scheduler<Job>) -> Outcome {
-        for class in 0..self.lines.len() as u32 {
-            self.pass(class);
-            self.retire(class);
-        }
         for (_, snapshot, job) in scheduler.iter() {
-            let waited = self.now - snapshot.arrival().as_nanos();
-            self.count(job.class, job.group, |counts| {
+            let waited = self.ledger.now - snapshot.arrival().as_nanos();
+            self.ledger.count(job.class, job.group, |counts| {
                 counts.stuck += 1;
                 counts.wait(waited);
             });
         }
-        self.outcome.duration = self.now;
-        for (stats, worker) in self.outcome.workers.iter_mut().zip(&self.workers) {
+        let mut outcome = self.ledger.close();
+        for (stats, worker) in outcome.workers.iter_mut().zip(&self.workers) {
             stats.work = worker.work;
         }
-        self.outcome
+        outcome
     }
 }
 

@@ -89,7 +89,7 @@ impl Timeline {
         let mut from = from;
         while from < to {
             let bin = from / self.width;
-            let until = ((bin + 1) * self.width).min(to);
+            let until = (bin + 1).saturating_mul(self.width).min(to);
             *self.slot(row, bin as usize) += rate * (until - from) as f64;
             from = until;
         }

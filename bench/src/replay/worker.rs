@@ -83,6 +83,13 @@ struct Run {
     prompt: u64,
 }
 
+impl Run {
+    /// When the last of the steps ends \[ns\].
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.step.saturating_mul(self.steps))
+    }
+}
+
 /// One worker.
 pub struct Worker {
     /// Sent here, without a slot: with the answer's tokens.
@@ -156,7 +163,7 @@ impl Worker {
             }
             run.steps = steps;
             self.epoch = self.epoch.wrapping_add(1);
-            return Some(run.start + run.steps * run.step);
+            return Some(run.end());
         }
         while self.in_slots() < model.slots as usize
             && let Some((flight, output)) = self.queue.pop_front()
@@ -185,7 +192,7 @@ impl Worker {
         let run = Run { start: now, step: model.time.of(prompt, decoding), steps, prompt };
         self.run = Some(run);
         self.epoch = self.epoch.wrapping_add(1);
-        Some(run.start + run.steps * run.step)
+        Some(run.end())
     }
 
     /// Ends the steps whose end was announced, and says who got how far. Call [`plan`](Self::plan) afterwards.
@@ -195,12 +202,13 @@ impl Worker {
     pub fn finish(&mut self, model: &WorkerModel, mut progress: impl FnMut(Progress)) {
         let run = self.run.take().expect("a worker whose step ends runs one");
         let (slots, decoding) = (self.in_slots() as u64, self.decode.len() as u64);
-        let time = run.step * run.steps;
+        let time = run.step.saturating_mul(run.steps);
         let work = &mut self.work;
-        work.busy += time;
+        work.busy = work.busy.saturating_add(time);
         work.slots += u128::from(slots) * u128::from(time);
         work.prefill += run.prompt * run.steps;
-        work.spare += model.step_tokens.saturating_sub(run.prompt + decoding) * run.steps;
+        let spare = model.step_tokens.saturating_sub(run.prompt + decoding);
+        work.spare = work.spare.saturating_add(spare.saturating_mul(run.steps));
         work.steps += run.steps;
         self.steps += run.steps;
 

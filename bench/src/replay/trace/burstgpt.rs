@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::azure::{rows, tokens};
+use super::table::{rows, tokens};
 use super::{Arrival, Checked, TraceError, nanos};
 
 const COLUMNS: [&str; 4] = ["Timestamp", "Model", "Request tokens", "Response tokens"];

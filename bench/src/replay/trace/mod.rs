@@ -18,6 +18,7 @@ mod merge;
 mod mooncake;
 mod native;
 mod poisson;
+pub(super) mod table;
 
 use std::fmt;
 use std::fs::File;
@@ -233,6 +234,9 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
+/// A trace may be this long \[ns\]: a hundred years.
+const LONGEST: u64 = 3_155_760_000_000_000_000;
+
 /// What every format demands of a line: times that do not go back, and counts that can be.
 struct Checked {
     path: Arc<Path>,
@@ -265,7 +269,9 @@ impl Checked {
         }
         self.last = time;
         let since = time - *self.first.get_or_insert(time);
-        arrival.at = u64::try_from(since).map_err(|_| self.fault(line, format!("{field}: too late")))?;
+        let at = u64::try_from(since).ok().filter(|at| *at < LONGEST);
+        arrival.at =
+            at.ok_or_else(|| self.fault(line, format!("{field}: centuries after the first request")))?;
         for (name, tokens) in [("prompt", arrival.input), ("answer", arrival.output)] {
             if tokens > MAX_BOOKED_TOKENS {
                 let fault =

@@ -40,6 +40,9 @@ fn azure_with_crlf_a_mark_and_no_last_newline() {
 
 #[test]
 fn azure_errors_name_line_and_column() {
+    let crlf =
+        b"TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9,1,1\r\n2023-11-16 18:17:04.9,?,1";
+    assert!(bad("azure_crlf", crlf).starts_with("3: ContextTokens: "), "{}", bad("azure_crlf", crlf));
     let with = |row: &str| {
         bad(
             "azure_bad",
