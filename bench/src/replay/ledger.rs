@@ -60,7 +60,6 @@ impl Ledger {
             backlogged: 0,
             failures: Vec::new(),
             decisions: 0,
-            instants: 0,
         };
         Self {
             now: 0,
@@ -88,7 +87,6 @@ impl Ledger {
                 self.outcome.unconserved += passed;
             }
         }
-        self.outcome.instants += 1;
         self.now = now;
     }
 

@@ -201,13 +201,12 @@ impl<'a, O: FnMut(u64, Event)> Floor<'a, O> {
 
     /// Ends the steps that end now.
     fn ends(&mut self, scheduler: &mut Scheduler<Job>) {
-        let model = &self.setup.fleet.model;
         while self.next_end() == Some(self.ledger.now) {
             let Some(Reverse((_, number, _))) = self.agenda.pop() else { return };
             let worker = &mut self.workers[number as usize];
             let before = worker.work.busy;
             let mut marks = std::mem::take(&mut self.marks);
-            worker.finish(model, |progress| marks.push(progress));
+            worker.finish(|progress| marks.push(progress));
             let ran = worker.work.busy - before;
             self.ledger.worked(ran);
             self.idle += 1;

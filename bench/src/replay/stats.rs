@@ -263,8 +263,6 @@ pub struct Outcome {
     pub failures: Vec<(&'static str, u64)>,
     /// Decisions of the scheduler.
     pub decisions: u64,
-    /// Times at which something happened.
-    pub instants: u64,
 }
 
 impl Outcome {

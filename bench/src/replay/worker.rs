@@ -64,8 +64,6 @@ pub struct Work {
     pub slots: u128,
     /// Prompt tokens computed.
     pub prefill: u64,
-    /// Tokens of steps that were not used for prompts or answers.
-    pub spare: u64,
     /// Steps.
     pub steps: u64,
     /// Requests finished.
@@ -199,16 +197,14 @@ impl Worker {
     ///
     /// # Panics
     /// If no step is running.
-    pub fn finish(&mut self, model: &WorkerModel, mut progress: impl FnMut(Progress)) {
+    pub fn finish(&mut self, mut progress: impl FnMut(Progress)) {
         let run = self.run.take().expect("a worker whose step ends runs one");
-        let (slots, decoding) = (self.in_slots() as u64, self.decode.len() as u64);
+        let slots = self.in_slots() as u64;
         let time = run.step.saturating_mul(run.steps);
         let work = &mut self.work;
         work.busy = work.busy.saturating_add(time);
         work.slots += u128::from(slots) * u128::from(time);
         work.prefill += run.prompt * run.steps;
-        let spare = model.step_tokens.saturating_sub(run.prompt + decoding);
-        work.spare = work.spare.saturating_add(spare.saturating_mul(run.steps));
         work.steps += run.steps;
         self.steps += run.steps;
 
@@ -277,7 +273,7 @@ mod tests {
             let Some(now) = end.into_iter().chain(arrival).min() else { return times };
             if end == Some(now) {
                 end = None;
-                worker.finish(model, |progress| match progress {
+                worker.finish(|progress| match progress {
                     Progress::FirstToken(flight) => times[flight as usize].0 = now,
                     Progress::Done(flight) => times[flight as usize].1 = now,
                 });

@@ -41,8 +41,8 @@ const DARK: &str = "<style>@media (prefers-color-scheme: dark) {\
     svg [fill=\"#FFFFFF\"] { fill: #16191d } svg [fill=\"#333333\"] { fill: #e3e6ea }\
     svg [stroke=\"#FFFFFF\"] { stroke: #16191d } svg [stroke=\"#333333\"] { stroke: #e3e6ea }\
     svg [stroke=\"#E4E4E4\"] { stroke: #33383f } svg [fill=\"#828282\"] { fill: #9aa1a9 }\
-    svg [stroke=\"#828282\"] { stroke: #9aa1a9 } svg [fill=\"#0072B2\"] { fill: #3d9bdc }\
-    svg [stroke=\"#0072B2\"] { stroke: #3d9bdc } svg [fill=\"#D55E00\"] { fill: #ee7b2c }\
+    svg [stroke=\"#828282\"] { stroke: #9aa1a9 } svg [fill=\"#0072B2\"] { fill: #5b8ff9 }\
+    svg [stroke=\"#0072B2\"] { stroke: #5b8ff9 } svg [fill=\"#D55E00\"] { fill: #ee7b2c }\
     svg [stroke=\"#D55E00\"] { stroke: #ee7b2c } }</style>";
 
 /// Draws into SVG of this height.
@@ -383,6 +383,9 @@ pub(crate) struct Point {
 
 /// Two numbers of many runs against each other; the points that no other beats are joined.
 pub(crate) fn tradeoff(title: &str, axes: (&str, &str), series: &[String], points: &[Point]) -> Picture {
+    if points.is_empty() {
+        return Err("no run has both numbers, there is nothing to draw".into());
+    }
     let span = |pick: fn(&Point) -> f64| {
         let values = points.iter().map(pick);
         let (low, high) = values.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));

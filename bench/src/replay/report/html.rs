@@ -141,10 +141,9 @@ fn words() -> String {
         .into()
 }
 
-/// A picture inside a page: without the declaration that only a file needs.
+/// A picture inside a page: without the declaration that only a file may have.
 fn inline(svg: &str) -> String {
     let start = svg.find("<svg").unwrap_or(0);
-    // With a view box it can shrink; the size itself stays as it was drawn.
     svg[start..].trim_end().to_owned() + "\n"
 }
 

@@ -24,8 +24,9 @@ fn one(context: &Context, Measured { name, outcome }: &Measured) -> Vec<String> 
     let all = &outcome.all;
     let mut lines = vec![
         format!(
-            "{name}: {} requests in {}, the last one finished after {}",
+            "{name}: {} request{} in {}, the last one finished after {}",
             whole(all.arrived),
+            if all.arrived == 1 { "" } else { "s" },
             span(outcome.arrivals_span),
             span(outcome.duration),
         ),
