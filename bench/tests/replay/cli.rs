@@ -209,3 +209,32 @@ fn measured_steps_replace_the_defaults() {
     near("per_prompt_token", 1e4);
     near("per_decoding_request", 1e5);
 }
+
+#[test]
+fn traces_lie_over_each_other_and_rules_tell_them_apart() {
+    let test = "sources";
+    let azure = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.5,700,3\r\n2023-11-16 18:17:04.5,800,3";
+    std::fs::write(dir(test).join("code.csv"), azure).unwrap();
+    std::fs::write(dir(test).join("rules.txt"), "# by source\npremium:source=code\nregular: # the rest\n")
+        .unwrap();
+    let all = [
+        "replay",
+        "--policy",
+        POLICY,
+        "--trace",
+        TRACE,
+        "--trace",
+        "code.csv",
+        "--rules",
+        "rules.txt",
+        "--json",
+    ];
+    let document = json(&run(test, &all));
+    let arrived =
+        |document: &Value, class: usize| document["runs"][0]["classes"][class]["arrived"].as_u64().unwrap();
+    assert_eq!((arrived(&document, 0), arrived(&document, 1)), (500, 2));
+    let part = json(&run(test, &[&all[..], &["--from", "1", "--for", "2", "--speed", "4"]].concat()));
+    assert_eq!((arrived(&part, 0), arrived(&part, 1)), (200, 1));
+    assert!(part["runs"][0]["arrivals_s"].as_f64().unwrap() < 0.5);
+    assert_refused(&run(test, &[&all[..], &["--from", "99"]].concat()), &["no request to replay"]);
+}

@@ -176,3 +176,35 @@ fn the_share_experiment_ends_as_with_real_threads() {
     let last = done.iter().rposition(|premium| *premium).unwrap();
     assert_eq!((premium, 639 - last), (255, 239));
 }
+
+#[test]
+fn a_prompt_that_a_worker_has_seen_goes_there_and_is_not_computed_again() {
+    let profile = Profile::synthetic(None, QueuePolicy::Fcfs);
+    let fleet = Fleet { cache_blocks: 4, block_tokens: 512, ..super::one_by_one(3) };
+    let setup = setup(profile, fleet);
+    let prompt = |at, blocks: &[u64]| {
+        let input = blocks.len() as u64 * 512;
+        Ok(Arrival { at, input, output: 1, blocks: blocks.into(), ..Arrival::default() })
+    };
+    let second = 1_000_000_000;
+    let arrivals = vec![
+        prompt(0, &[1, 2, 3]),
+        // Another beginning, at the same time: another worker.
+        prompt(0, &[7, 2, 3, 4]),
+        // The first two blocks are those of the first request.
+        prompt(second, &[1, 2, 9]),
+        prompt(2 * second, &[7, 2, 3, 4]),
+    ];
+    let (mut sent, mut first_token) = (vec![u32::MAX; 4], vec![0; 4]);
+    let outcome = simulate(&setup, arrivals, |now, event| match event {
+        Event::Dispatched(place, worker) => sent[place as usize] = worker,
+        Event::FirstToken(place) => first_token[place as usize] = now,
+        _ => {}
+    });
+    assert_eq!(sent, [0, 1, 0, 1]);
+    // A microsecond per token; of a prompt that is cached whole, one token is computed.
+    let micros = 1_000;
+    assert_eq!(first_token, [1_536 * micros, 2_048 * micros, second + 512 * micros, 2 * second + micros]);
+    let hits: Vec<_> = outcome.unwrap().workers.iter().map(|w| (w.prompts, w.hits)).collect();
+    assert_eq!(hits, [(3_072, 1_024), (4_096, 2_048), (0, 0)]);
+}
