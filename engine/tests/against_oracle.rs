@@ -182,11 +182,7 @@ impl Case {
             seed,
             at: 0,
             op: None,
-            // Both ways to decide between classes, in turn: the scan, and the index that many classes need.
-            real: match seed % 2 {
-                0 => Scheduler::new(profile),
-                _ => Scheduler::new(profile).always_index_classes(),
-            },
+            real: Scheduler::new(profile),
             oracle: Oracle::new(profile),
             keys: HashMap::new(),
             bookings: HashMap::new(),
