@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
-use tollgate_bench::{compare, share};
+use tollgate_bench::{compare, replay, share};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -27,6 +27,12 @@ enum Experiment {
     /// The peer and this scheduler side by side; needs the feature `peer`.
     #[command(after_help = compare::EXIT_CODES)]
     Compare(compare::Args),
+    /// What a policy would do with recorded traffic: the real scheduler on virtual time.
+    #[command(after_help = replay::EXIT_CODES)]
+    Replay(replay::Args),
+    /// One policy with many settings on recorded traffic, and which of them are best.
+    #[command(after_help = replay::sweep::EXIT_CODES)]
+    Sweep(replay::sweep::Args),
 }
 
 fn main() -> ExitCode {
@@ -34,5 +40,7 @@ fn main() -> ExitCode {
     match experiment.unwrap_or(Experiment::Share(share)) {
         Experiment::Share(args) => share::main(&args),
         Experiment::Compare(args) => compare::main(&args),
+        Experiment::Replay(args) => replay::main(&args),
+        Experiment::Sweep(args) => replay::sweep::main(&args),
     }
 }
