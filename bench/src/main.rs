@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
-use tollgate_bench::{compare, share};
+use tollgate_bench::{compare, share, stress};
 
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: stress::Counting<MiMalloc> = stress::Counting(MiMalloc);
 
 /// Experiments with the tollgate scheduler. Without a subcommand: `share`.
 #[derive(Parser)]
@@ -27,6 +27,9 @@ enum Experiment {
     /// The peer and this scheduler side by side; needs the feature `peer`.
     #[command(after_help = compare::EXIT_CODES)]
     Compare(compare::Args),
+    /// Sustained load through the whole engine: throughput, latency, shares, and whether the books balance.
+    #[command(after_help = stress::EXIT_CODES)]
+    Stress(stress::Args),
 }
 
 fn main() -> ExitCode {
@@ -34,5 +37,6 @@ fn main() -> ExitCode {
     match experiment.unwrap_or(Experiment::Share(share)) {
         Experiment::Share(args) => share::main(&args),
         Experiment::Compare(args) => compare::main(&args),
+        Experiment::Stress(args) => stress::main(&args),
     }
 }
