@@ -27,8 +27,12 @@
 //! | `request`, `worker`, `error` | what callers and watchers say, and what they hear |
 //! | `scheduler` | every decision, without threads and clocks: [`Scheduler`] |
 //! | `engine` | threads, queues and wake-ups around it: [`Engine`] |
+//! | `metrics` | Prometheus and OpenMetrics, with the feature of that name |
+//! | `tower` | a layer in front of any HTTP service, with the feature of that name |
 //! | `sync` | what threads share, and the switch to a model checker |
 
+#[cfg(not(loom))]
+mod adapters;
 mod engine;
 mod error;
 pub mod policy;
@@ -39,9 +43,14 @@ pub mod sync;
 mod time;
 mod worker;
 
+#[cfg(all(feature = "metrics", not(loom)))]
+pub use adapters::metrics;
+#[cfg(all(feature = "tower", not(loom)))]
+pub use adapters::tower;
 pub use engine::{
     Admission, ArbiterStatus, ClassChoice, ClassGuard, ClassStatus, ClassTable, CorePinning, EndpointStatus,
-    Engine, EngineBuilder, EngineSnapshot, Idle, Permit, Refused as RefusedCounts, StaleSnapshot, StartError,
+    Engine, EngineBuilder, EngineSnapshot, Idle, Monitor, Observed, Observer, Permit,
+    Refused as RefusedCounts, StaleSnapshot, StartError,
 };
 pub use error::{LimitKind, LimitReached, Reason, Rejected, Retry, WaitCause};
 pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
@@ -55,3 +64,15 @@ pub use worker::{DEFAULT_MAX_NUM_BATCHED_TOKENS, Endpoint, Worker, WorkerError, 
 #[cfg(all(doctest, feature = "yaml"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "metrics"))]
+#[doc = include_str!("../../docs/metrics.md")]
+struct MetricsPage;
+
+#[cfg(all(doctest, feature = "yaml"))]
+#[doc = include_str!("../../docs/embedding.md")]
+struct EmbeddingPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/tuning.md")]
+struct TuningPage;

@@ -8,6 +8,7 @@ use super::contain::contained;
 use super::guard::ClassChoice;
 use super::permit::Permit;
 use super::shared::Shared;
+use super::span::RequestSpan;
 use crate::error::{Reason, Rejected};
 use crate::request::{Request, Snapshot};
 use crate::scheduler::RequestKey;
@@ -56,6 +57,7 @@ pub struct Admission {
     /// Until it is answered or cancelled.
     asker: Option<Asker<Submission, Answer>>,
     engine: Arc<Handle>,
+    span: RequestSpan,
 }
 
 impl Admission {
@@ -67,7 +69,13 @@ impl Admission {
         engine: Arc<Handle>,
     ) -> (Self, Queued<Item>) {
         let (asker, queued) = ticket(Submission { request, choice, snapshot: Some(snapshot) });
-        (Self { asker: Some(asker), engine }, queued)
+        (Self { asker: Some(asker), engine, span: RequestSpan::none() }, queued)
+    }
+
+    /// The same, followed by `span`.
+    pub(super) fn within(mut self, span: RequestSpan) -> Self {
+        self.span = span;
+        self
     }
 
     /// Blocks the calling thread until the request is dispatched or rejected.
@@ -76,7 +84,7 @@ impl Admission {
     /// Why the request was not dispatched, and the request.
     pub fn wait(mut self) -> Result<Permit, Rejected> {
         let asker = self.asker.take().expect("a future that was ready is used up");
-        outcome(asker.wait())
+        outcome(asker.wait(), &mut self.span)
     }
 
     /// Gives the request up, like dropping it: its place in the queue, and what it counts against the limits of its
@@ -90,10 +98,11 @@ impl Future for Admission {
     /// # Panics
     /// If polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let asker = self.asker.as_mut().expect("not polled after it was ready");
-        let ready = asker.poll(cx).map(outcome);
+        let Self { asker, span, .. } = &mut *self;
+        let waiting = asker.as_mut().expect("not polled after it was ready");
+        let ready = waiting.poll(cx).map(|answer| outcome(answer, span));
         if ready.is_ready() {
-            self.asker = None;
+            *asker = None;
         }
         ready
     }
@@ -101,7 +110,9 @@ impl Future for Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        let abandoned = self.asker.take().and_then(Asker::abandon);
+        let Some(asker) = self.asker.take() else { return };
+        self.span.cancelled();
+        let abandoned = asker.abandon();
         if let Some(abandoned) = abandoned {
             let shared = &self.engine.shared;
             // A closed queue belongs to an arbiter that has ended and answered everything.
@@ -112,8 +123,15 @@ impl Drop for Admission {
     }
 }
 
-fn outcome((answer, Submission { request, .. }): (Answer, Submission)) -> Result<Permit, Rejected> {
-    answer.map_err(|reason| Rejected { reason, request })
+fn outcome(
+    (answer, Submission { request, .. }): (Answer, Submission),
+    span: &mut RequestSpan,
+) -> Result<Permit, Rejected> {
+    span.answered(&answer);
+    match answer {
+        Ok(permit) => Ok(permit.within(std::mem::replace(span, RequestSpan::none()))),
+        Err(reason) => Err(Rejected { reason, request }),
+    }
 }
 
 /// The arbiter's side of a request. Dropped without an answer, it says that the engine is closed: nobody waits for

@@ -16,11 +16,13 @@ use super::contain::contained;
 use super::counts::{Counts, EngineSnapshot, Turns};
 use super::endpoints::Endpoints;
 use super::marks::Marks;
+use super::observe::{Fate, Observers};
 use super::permit::Permit;
 use super::shared::{Phase, Route, Shared};
+use super::span::RequestSpan;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
-use crate::scheduler::{Dispatch, Expired, Refused, Scheduler};
+use crate::scheduler::{Dispatch, Expired, Picked, Refused, Scheduler};
 use crate::sync::ingress::{ABANDONED, Consumer, Queued};
 use crate::sync::sleep::Sleeper;
 use crate::sync::snapshot::Reader;
@@ -72,6 +74,7 @@ pub(super) struct Desk {
     /// By class number.
     pub(super) counts: Vec<Counts>,
     pub(super) decisions: u64,
+    pub(super) observers: Observers,
     abandoned: Consumer<Item, ABANDONED>,
     shared: Arc<Shared>,
 }
@@ -81,6 +84,7 @@ impl Arbiter {
     pub(super) fn new(
         shared: Arc<Shared>,
         scheduler: Scheduler<Pending>,
+        mut observers: Observers,
         queues: Vec<Queue>,
         marks: Marks<ClassId>,
         abandoned: Consumer<Item, ABANDONED>,
@@ -88,11 +92,13 @@ impl Arbiter {
         idle: Idle,
         ingress_capacity: usize,
     ) -> Self {
+        observers.classes(scheduler.classes());
         let desk = Desk {
             scheduler,
             endpoints: Endpoints::new(shared.releases.clone()),
             counts: queues.iter().map(|queue| Counts::at(queue.route.door.clone())).collect(),
             decisions: 0,
+            observers,
             abandoned,
             shared: shared.clone(),
         };
@@ -123,17 +129,24 @@ impl Arbiter {
             self.shared.fail(cause.clone());
         }
         self.shared.enter(Phase::Closed);
-        let closed = || Err(Reason::Closed { cause: cause.clone() });
-        for (queue, counts) in self.classes.iter_mut().zip(&mut self.desk.counts) {
+        let now = self.shared.clock.now();
+        let Desk { scheduler, counts, observers, .. } = &mut self.desk;
+        let mut close = |request: Picked<Pending>, counts: &mut Counts| {
+            let closed = Reason::Closed { cause: cause.clone() };
+            end(request, closed, now, observers, &mut counts.closed, &mut counts.cancelled);
+        };
+        for ((class, queue), counts) in (0..).map(ClassId).zip(&mut self.classes).zip(&mut *counts) {
             let Some(queue) = queue else { continue };
             queue.consumer.close(|item| {
                 counts.taken_in += 1;
-                end(Pending::new(item), closed(), &mut counts.closed, &mut counts.cancelled);
+                let mut payload = Pending::new(item);
+                let snapshot = payload.take_snapshot().expect("nobody has taken it yet");
+                close(Picked { class, snapshot, payload }, counts);
             });
         }
-        for (class, pending) in self.desk.scheduler.take_all() {
-            let counts = &mut self.desk.counts[class.index()];
-            end(pending, closed(), &mut counts.closed, &mut counts.cancelled);
+        for request in scheduler.take_all() {
+            let counts = &mut counts[request.class.index()];
+            close(request, counts);
         }
         self.desk.abandoned.close(|item| {
             let _ = contained(|| drop(item));
@@ -326,6 +339,9 @@ impl Desk {
         let Some(item) = abandoned else { return false };
         if let Some(request) = waiting_place(&item).and_then(|key| self.scheduler.cancel(key)) {
             self.counts[request.class.index()].cancelled += 1;
+            if self.observers.any() {
+                self.observers.left(request.class, &request.snapshot, self.shared.clock.now(), None);
+            }
         }
         // The last owner of a ticket drops its waker, which is the caller's code.
         let _ = contained(|| drop(item));
@@ -341,17 +357,21 @@ impl Desk {
     pub(super) fn take_in_pending(&mut self, class: ClassId, mut pending: Pending) {
         let counts = &mut self.counts[class.index()];
         counts.taken_in += 1;
-        if pending.is_abandoned() {
+        let abandoned = pending.is_abandoned();
+        let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
+        if abandoned {
             counts.cancelled += 1;
+            if self.observers.any() {
+                self.observers.left(class, &snapshot, self.shared.clock.now(), None);
+            }
             return;
         }
-        let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
         if self.scheduler.limit_reached(class).is_some() {
             self.catch_up(self.shared.clock.now());
         }
-        let Self { scheduler, endpoints, counts, decisions, shared, .. } = self;
+        let Self { scheduler, endpoints, counts, decisions, observers, shared, .. } = self;
         let submitted = scheduler.submit(class, snapshot, pending, &mut |_, dispatch| {
-            answer(shared, endpoints, counts, decisions, dispatch);
+            answer(shared, endpoints, counts, decisions, observers, dispatch);
         });
         match submitted {
             Ok(key) => {
@@ -360,14 +380,11 @@ impl Desk {
                     pending.waits_as(key);
                 }
             }
-            Err(Refused { limit, payload, .. }) => {
+            Err(Refused { limit, snapshot, payload }) => {
                 let counts = &mut counts[class.index()];
-                let kind = limit.kind;
-                if payload.answer(Err(Reason::QueueLimit(limit))) {
-                    counts.refused(kind);
-                } else {
-                    counts.cancelled += 1;
-                }
+                let refused = &mut counts.refused[limit.kind as usize];
+                let (request, reason) = (Picked { class, snapshot, payload }, Reason::QueueLimit(limit));
+                end(request, reason, shared.clock.now(), observers, refused, &mut counts.cancelled);
             }
         }
     }
@@ -379,15 +396,15 @@ impl Desk {
             any = true;
             let waited = now.saturating_since(request.snapshot.arrival());
             let counts = &mut self.counts[request.class.index()];
-            let reason = Reason::DeadlineExceeded { waited, cause };
-            end(request.payload, Err(reason), &mut counts.expired, &mut counts.cancelled);
+            let (reason, expired) = (Reason::DeadlineExceeded { waited, cause }, &mut counts.expired);
+            end(request, reason, now, &mut self.observers, expired, &mut counts.cancelled);
         }
         any
     }
 
     fn answer(&mut self, dispatch: Dispatch<Pending>) {
-        let Self { shared, endpoints, counts, decisions, .. } = self;
-        answer(shared, endpoints, counts, decisions, dispatch);
+        let Self { shared, endpoints, counts, decisions, observers, .. } = self;
+        answer(shared, endpoints, counts, decisions, observers, dispatch);
     }
 }
 
@@ -397,6 +414,7 @@ fn answer(
     endpoints: &Endpoints,
     counts: &mut [Counts],
     decisions: &mut u64,
+    observers: &mut Observers,
     Dispatch { request, outcome }: Dispatch<Pending>,
 ) {
     *decisions += 1;
@@ -404,7 +422,8 @@ fn answer(
     let booking = match outcome {
         Ok(booking) => booking,
         Err(reason) => {
-            return end(request.payload, Err(reason), &mut counts.failed, &mut counts.cancelled);
+            let now = shared.clock.now();
+            return end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
         }
     };
     let load = endpoints.load(booking.index()).clone();
@@ -418,15 +437,33 @@ fn answer(
         class: request.class,
         waited,
         cost,
+        span: RequestSpan::none(),
     };
-    if request.payload.answer(Ok(permit)) {
+    let taken = request.payload.answer(Ok(permit));
+    if taken {
         counts.dispatched(cost, waited);
     } else {
         counts.cancelled += 1;
     }
+    if observers.any() {
+        let fate = if taken { Fate::Dispatched(booking.endpoint()) } else { Fate::Left(None) };
+        observers.tell(request.class, &request.snapshot, waited, &fate);
+    }
 }
 
-/// Answers a request and counts it by whether anybody took the answer.
-fn end(pending: Pending, answer: Result<Permit, Reason>, taken: &mut u64, cancelled: &mut u64) {
-    *(if pending.answer(answer) { taken } else { cancelled }) += 1;
+/// Ends a request without a permit, and counts it by whether anybody took the answer.
+fn end(
+    Picked { class, snapshot, payload }: Picked<Pending>,
+    reason: Reason,
+    now: Timestamp,
+    observers: &mut Observers,
+    taken: &mut u64,
+    cancelled: &mut u64,
+) {
+    let heard = observers.any().then(|| reason.clone());
+    let is_taken = payload.answer(Err(reason));
+    *(if is_taken { taken } else { cancelled }) += 1;
+    if observers.any() {
+        observers.left(class, &snapshot, now, heard.filter(|_| is_taken));
+    }
 }

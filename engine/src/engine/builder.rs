@@ -7,6 +7,7 @@ use super::contain::contained;
 use super::cores::{self, CorePinning};
 use super::guard::{ClassGuard, Guard};
 use super::marks::Marks;
+use super::observe::{Observer, Observers};
 use super::shared::{Routes, Shared};
 use super::{Engine, Idle};
 use crate::policy::{ClassId, Profile};
@@ -31,6 +32,7 @@ pub struct EngineBuilder {
     pinning: CorePinning,
     selector: Box<dyn Selector>,
     guard: Option<Guard>,
+    observers: Observers,
 }
 
 impl EngineBuilder {
@@ -43,6 +45,7 @@ impl EngineBuilder {
             pinning: CorePinning::default(),
             selector: Box::new(LeastLoaded),
             guard: None,
+            observers: Observers::default(),
         }
     }
 
@@ -80,6 +83,12 @@ impl EngineBuilder {
     /// Which class a request may ask for. Without a guard every request may ask for every class.
     pub fn class_guard(mut self, guard: impl ClassGuard + 'static) -> Self {
         self.guard = Some(Guard(Box::new(guard)));
+        self
+    }
+
+    /// Who hears, on the arbiter's thread, what becomes of each request. Several hear one after the other.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observers.add(Box::new(observer));
         self
     }
 
@@ -128,6 +137,7 @@ impl EngineBuilder {
         let arbiter = Arbiter::new(
             shared.clone(),
             scheduler,
+            self.observers,
             queues,
             marks,
             abandoned,

@@ -1,4 +1,4 @@
-//! Other people's code on the arbiter's thread: wakers, selectors, and whatever they panic with.
+//! Other people's code on the arbiter's thread: wakers, selectors, observers, and whatever they panic with.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

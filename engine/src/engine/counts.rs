@@ -8,7 +8,6 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::contain::contained;
-use crate::error::LimitKind;
 use crate::policy::ClassId;
 use crate::scheduler::{Booked, EndpointIndex, Usage};
 use crate::sync::ingress::Queued;
@@ -30,6 +29,7 @@ pub(super) struct Counts {
     pub(super) taken_in: u64,
     pub(super) dispatched: u64,
     pub(super) dispatched_tokens: u64,
+    /// By [`LimitKind`](crate::LimitKind).
     pub(super) refused: [u64; 3],
     pub(super) expired: u64,
     pub(super) cancelled: u64,
@@ -51,10 +51,6 @@ impl Counts {
         self.dispatched_tokens = self.dispatched_tokens.saturating_add(cost);
         let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         self.waits.get_or_insert_with(histogram).saturating_record(nanos);
-    }
-
-    pub(super) fn refused(&mut self, kind: LimitKind) {
-        self.refused[kind as usize] += 1;
     }
 
     /// The numbers of a class, without what only the scheduler knows.
@@ -230,7 +226,15 @@ impl EngineSnapshot {
             uptime: Duration::ZERO,
             classes: Vec::new(),
             endpoints: Vec::new(),
-            arbiter: ArbiterStatus { turns, decisions: 0, sleeps, longest_turn: longest, intake, dispatches },
+            arbiter: ArbiterStatus {
+                turns,
+                decisions: 0,
+                sleeps,
+                longest_turn: longest,
+                hook_panics: 0,
+                intake,
+                dispatches,
+            },
             invalid: 0,
             turned_away: 0,
             clamped: 0,
@@ -338,6 +342,8 @@ pub struct ArbiterStatus {
     pub sleeps: u64,
     /// The longest turn.
     pub longest_turn: Duration,
+    /// Panics of observers, each contained.
+    pub hook_panics: u64,
     /// Requests taken in per turn that took any in.
     pub intake: Histogram<u64>,
     /// Requests dispatched per turn that dispatched any.

@@ -12,10 +12,13 @@ mod counts;
 mod endpoints;
 mod guard;
 mod marks;
+mod monitor;
+mod observe;
 mod permit;
 mod picture;
 mod reload;
 mod shared;
+mod span;
 
 use std::fmt;
 use std::time::Duration;
@@ -25,6 +28,8 @@ pub use builder::{EngineBuilder, StartError};
 pub use cores::CorePinning;
 pub use counts::{ArbiterStatus, ClassStatus, EndpointStatus, EngineSnapshot, Refused};
 pub use guard::{ClassChoice, ClassGuard, ClassTable};
+pub use monitor::Monitor;
+pub use observe::{Observed, Observer};
 pub use permit::Permit;
 
 use crate::error::{Reason, Rejected, WaitCause};
@@ -32,13 +37,13 @@ use crate::policy::{ClassId, Profile};
 use crate::request::Request;
 use crate::scheduler::Booked;
 use crate::sync::ingress::PushError;
-use crate::sync::ticket::ticket;
 use crate::sync::{Arc, DataArc, JoinHandle, Mutex, Thread, current};
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use admission::{Handle, asked};
-use counts::{count, read};
+use counts::count;
 use shared::{Phase, Shared};
+use span::RequestSpan;
 
 /// What the arbiter does when there is nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,17 +117,27 @@ impl Engine {
     /// draining. The request comes back with the reason.
     pub fn admit(&self, request: Request) -> Result<Admission, Rejected> {
         let arrival = self.handle.shared.clock.now();
+        let span = RequestSpan::open();
         let mut request = request;
         loop {
-            match self.admit_by_current_policy(request, arrival)? {
-                Admitted::Yes(admission) => return Ok(admission),
+            match self.admit_by_current_policy(request, arrival, &span) {
+                Ok(Admitted::Yes(admission)) => return Ok(admission.within(span)),
                 // The class went between the look at the policy and the push.
-                Admitted::Again(rejected) => request = rejected.request,
+                Ok(Admitted::Again(rejected)) => request = rejected.request,
+                Err(rejected) => {
+                    span.refused(&rejected.reason);
+                    return Err(rejected);
+                }
             }
         }
     }
 
-    fn admit_by_current_policy(&self, request: Request, arrival: Timestamp) -> Result<Admitted, Rejected> {
+    fn admit_by_current_policy(
+        &self,
+        request: Request,
+        arrival: Timestamp,
+        span: &RequestSpan,
+    ) -> Result<Admitted, Rejected> {
         let shared = &*self.handle.shared;
         if shared.phase() != Phase::Open {
             count(&shared.door.closed);
@@ -143,6 +158,7 @@ impl Engine {
         shared.routes.with(|routes| {
             let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
             let route = &routes.classes[position.index()];
+            span.classified(&routes.profile.classes()[position.index()].name, snapshot.cost());
             if snapshot.deadline().is_some_and(|deadline| deadline <= arrival) {
                 count(&route.door.late);
                 let reason = Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late };
@@ -211,31 +227,9 @@ impl Engine {
     }
 
     /// Blocks until the engine has ended, which takes a [`drain`](Self::drain) or a [`close`](Self::close). Every
-    /// request has its answer then. On the arbiter's own thread, in a waker or a selector, it returns at once.
+    /// request has its answer then. On the arbiter's own thread, in a waker, a selector or an observer, it returns at once.
     pub fn join(&self) {
         self.owner.join();
-    }
-
-    /// A picture of the whole engine, taken by the arbiter between two turns, O(classes + endpoints): the caller waits
-    /// for the next turn. An engine that has ended shows how it ended.
-    ///
-    /// # Panics
-    /// In a waker or a selector, which run on the arbiter's own thread: it would wait for itself.
-    pub fn snapshot(&self) -> EngineSnapshot {
-        assert_ne!(current().id(), self.owner.arbiter.id(), "the arbiter cannot wait for its own picture");
-        let shared = &self.handle.shared;
-        let (asker, question) = ticket(());
-        let last = shared.wanted.ask(question);
-        let mut picture = last.unwrap_or_else(|| {
-            shared.notifier.notify();
-            asker.wait().0
-        });
-        // What callers count themselves goes on after the end.
-        picture.invalid = read(&shared.door.invalid);
-        picture.turned_away = read(&shared.door.closed);
-        picture.clamped = read(&shared.door.clamped);
-        picture.stale_releases = shared.releases.stale();
-        picture.completed()
     }
 
     /// The policy that requests are admitted by.
@@ -282,7 +276,7 @@ impl fmt::Debug for Engine {
 
 impl Owner {
     fn join(&self) {
-        // A waker or a selector may do this: the arbiter cannot wait for itself.
+        // A waker, a selector or an observer may do this: the arbiter cannot wait for itself.
         if self.arbiter.id() != current().id() {
             // Held while joining, so that others who join wait as well.
             let mut thread = self.thread.lock();

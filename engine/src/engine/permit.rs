@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::span::RequestSpan;
 use crate::policy::ClassId;
 use crate::sync::Arc;
 use crate::sync::load::EndpointLoad;
@@ -24,9 +25,16 @@ pub struct Permit {
     pub(super) class: ClassId,
     pub(super) waited: Duration,
     pub(super) cost: u64,
+    pub(super) span: RequestSpan,
 }
 
 impl Permit {
+    /// The same, followed by `span`.
+    pub(super) fn within(mut self, span: RequestSpan) -> Self {
+        self.span = span;
+        self
+    }
+
     /// Where the request goes.
     pub fn endpoint(&self) -> Endpoint {
         self.endpoint

@@ -34,6 +34,7 @@ impl Arbiter {
                 decisions: desk.decisions,
                 sleeps: turns.sleeps,
                 longest_turn: turns.longest,
+                hook_panics: desk.observers.panics(),
                 intake: turns.intake.clone(),
                 dispatches: turns.dispatches.clone(),
             },

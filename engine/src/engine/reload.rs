@@ -50,6 +50,7 @@ impl Arbiter {
         let mut drains = vec![false; desk.counts.len()];
         desk.scheduler.classes().for_each(|(id, _)| drains[id.index()] = true);
         let ids = desk.scheduler.reload(&profile);
+        desk.observers.classes(desk.scheduler.classes());
         let highest = ids.iter().map(|id| id.index() + 1).max().unwrap_or(0);
         if classes.len() < highest {
             classes.resize_with(highest, || None);

@@ -12,7 +12,8 @@ use crate::request::Snapshot;
 impl<T> Scheduler<T> {
     /// The limit that what waits in a class has reached.
     pub(crate) fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
-        self.classes[class.index()].limit_reached(self.pool.workers().workers().len())
+        let class = &self.classes[class.index()];
+        if class.is_limited() { class.limit_reached(self.pool.workers().workers().len()) } else { None }
     }
 
     /// Whether a request would be dispatchable as the head of its lane.
@@ -38,23 +39,23 @@ impl<T> Scheduler<T> {
         is_head
     }
 
-    /// Removes a waiting request from its lane and its class.
-    pub(super) fn take(&mut self, slot: u32) -> Picked<T> {
-        let Hot { lane, mask, place, .. } = *self.slab.hot(slot);
-        let class = self.lanes[lane].class;
-        let was_head = self.lanes[lane].head(&self.slab) == Some(slot);
-        self.lanes[lane].unlink(slot, &mut self.slab);
-        self.expiries.remove(slot, &mut self.slab);
+    /// Removes a waiting request from its lane and its class; returns it with its lane, whose head may have changed.
+    pub(super) fn take(&mut self, slot: u32) -> (Picked<T>, LaneId) {
+        let Hot { lane: id, mask, place, expires, .. } = *self.slab.hot(slot);
+        let lane = &mut self.lanes[id];
+        let class = ClassId(lane.class);
+        lane.unlink(slot, &mut self.slab);
+        if expires {
+            self.expiries.remove(slot, &mut self.slab);
+        }
+        let state = &mut self.classes[class.index()];
         if place != Place::Run {
-            self.classes[class as usize].ages.remove(slot, &mut self.slab);
+            state.ages.remove(slot, &mut self.slab);
         }
         let Cold { snapshot, payload } = self.slab.remove(slot);
+        state.subtract(&snapshot);
         self.pool.release_mask(mask);
-        self.classes[class as usize].subtract(&snapshot);
-        if was_head {
-            self.head_changed(lane);
-        }
-        Picked { class: ClassId(class), snapshot, payload }
+        (Picked { class, snapshot, payload }, id)
     }
 
     /// After another request has become the head of a lane, or none.
@@ -123,15 +124,6 @@ impl<T> Scheduler<T> {
         Some((slot, self.slab.hot(slot).mask))
     }
 
-    /// Whether the head of a class's shared lane depends on some endpoints only, and not on its pool gate.
-    pub(super) fn list_if_constrained(&mut self, class: ClassId) {
-        if self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK)
-            && !std::mem::replace(&mut self.classes[class.index()].listed, true)
-        {
-            self.constrained.push(class);
-        }
-    }
-
     /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
     pub(super) fn candidates(&self, class: ClassId) -> [Option<u32>; 2] {
         let state = &self.classes[class.index()];
@@ -167,10 +159,28 @@ impl<T> Scheduler<T> {
 
     /// Tells the ring what the candidates of a class cost now.
     pub(super) fn refresh_candidate(&mut self, class: ClassId) {
+        let Self { slab, lanes, classes, ring, .. } = self;
+        let state = &classes[class.index()];
+        let (slots, costs) = match lanes[state.shared].head(slab) {
+            // The usual class has nothing pinned and no constraints.
+            Some(slot) if state.exact[1].is_empty() && slab.hot(slot).mask == masks::NO_MASK => {
+                ([slot, NIL], [slab.hot(slot).cost, ring::NONE])
+            }
+            None if state.exact[1].is_empty() => ([NIL; 2], [ring::NONE; 2]),
+            _ => return self.refresh_unusual(class),
+        };
+        ring.set_candidate(class, slots, costs);
+    }
+
+    fn refresh_unusual(&mut self, class: ClassId) {
         let candidates = self.candidates(class);
-        let cost = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).cost));
-        self.classes[class.index()].candidates = candidates.map(|slot| slot.unwrap_or(NIL));
-        self.ring.set_candidate(class, cost);
-        self.list_if_constrained(class);
+        let costs = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).cost));
+        let constrained = self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK);
+        let state = &mut self.classes[class.index()];
+        // It depends on some endpoints only, and not on its pool gate.
+        if constrained && !std::mem::replace(&mut state.listed, true) {
+            self.constrained.push(class);
+        }
+        self.ring.set_candidate(class, candidates.map(|slot| slot.unwrap_or(NIL)), costs);
     }
 }

@@ -42,6 +42,10 @@ impl<K: HeapKey> IndexedHeap<K> {
         self.keys.first().copied()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// All keys, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = K> + '_ {
         self.keys.iter().copied()

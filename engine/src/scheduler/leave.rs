@@ -47,7 +47,11 @@ impl<T> Scheduler<T> {
     }
 
     fn leave(&mut self, slot: u32) -> Picked<T> {
-        let picked = self.take(slot);
+        let was_head = self.lanes[self.slab.hot(slot).lane].head(&self.slab) == Some(slot);
+        let (picked, lane) = self.take(slot);
+        if was_head {
+            self.head_changed(lane);
+        }
         let best = self.best_head(picked.class).map(|slot| self.slab.hot(slot).cost);
         self.ring.cut(picked.class, best);
         picked

@@ -235,6 +235,7 @@ impl<T> Scheduler<T> {
             mask,
             generation,
             place: Place::Run,
+            expires: expiry.is_some(),
         });
         let is_head = self.put_in_lane(key.slot);
         if let Some(at) = expiry {
@@ -284,13 +285,12 @@ impl<T> Scheduler<T> {
     /// A request without any eligible endpoint goes too, so that [`select`](Self::select) tells its caller why.
     pub fn next_request(&mut self) -> Option<Picked<T>> {
         self.recheck_constrained();
-        let Winner { place, class, open } = self.ring.pick()?;
-        let state = &self.classes[class.index()];
-        let slot = state.candidates[usize::from(!open)];
-        let still_waiting = state.waiting() > 1;
-        self.ring.charge(place, self.slab.hot(slot).cost, still_waiting);
-        // The winner is the head of its lane: taking it sets the next candidate.
-        Some(self.take(slot))
+        let Winner { place, class, slot, cost } = self.ring.pick()?;
+        self.ring.charge(place, cost, self.classes[class.index()].waiting() > 1);
+        // It is the head of its lane: taking it sets the next candidate.
+        let (picked, lane) = self.take(slot);
+        self.head_changed(lane);
+        Some(picked)
     }
 
     /// Which endpoint serves a request of `class`, by the selector.
@@ -448,13 +448,13 @@ impl<T> Scheduler<T> {
 
     /// Number of the class of this name, draining ones included.
     pub fn class_id(&self, name: &str) -> Option<ClassId> {
-        let found = self.ring.classes().iter().find(|id| *self.classes[id.index()].name == *name);
+        let found = self.ring.classes().iter().find(|id| *self.classes[id.index()].about.name == *name);
         found.copied()
     }
 
     /// Classes in ring order, with those that are gone from the policy and had something waiting at the last reload.
     pub fn classes(&self) -> impl Iterator<Item = (ClassId, &DataArc<str>)> {
-        self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].name))
+        self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].about.name))
     }
 
     /// Arrival of the waiting request of a class that was enqueued first, O(pins that requests of the class wait for).
@@ -482,12 +482,17 @@ impl<T> Scheduler<T> {
     }
 
     /// Ends the scheduling: empties it of the requests that still wait, however broken its state may be.
-    pub(crate) fn take_all(&mut self) -> Vec<(ClassId, T)> {
+    pub(crate) fn take_all(&mut self) -> Vec<Picked<T>> {
         let Self { slab, lanes, classes, ring, .. } = self;
         classes.iter_mut().for_each(Class::forget_all);
         ring.forget_credit();
         lanes.forget_all();
-        slab.take_all().map(|(lane, payload)| (ClassId(lanes[lane].class), payload)).collect()
+        let request = |(lane, Cold { snapshot, payload })| Picked {
+            class: ClassId(lanes[lane].class),
+            snapshot,
+            payload,
+        };
+        slab.take_all().map(request).collect()
     }
 
     /// What the caller attached to a request that still waits.

@@ -26,7 +26,7 @@ impl<T> Scheduler<T> {
         for id in &before {
             let class = &mut self.classes[id.index()];
             class.active = false;
-            names.insert(class.name.clone(), id.0);
+            names.insert(class.about.name.clone(), id.0);
         }
         let ids: Vec<_> = profile.classes().iter().map(|spec| self.adopt(spec, &names)).collect();
         let order = self.ring_with_gone(&ids);
@@ -36,7 +36,7 @@ impl<T> Scheduler<T> {
         };
         self.vacant.extend(before.iter().filter(gone).map(|id| id.0));
 
-        let rules: Vec<_> = order.iter().map(|id| self.classes[id.index()].busy).collect();
+        let rules: Vec<_> = order.iter().map(|id| self.classes[id.index()].about.busy).collect();
         for (id, (view, gate)) in order.iter().zip(self.pool.set_rules(rules.iter())) {
             let class = &mut self.classes[id.index()];
             (class.view, class.gate) = (view, gate);

@@ -36,12 +36,14 @@ pub(super) struct Hot {
     /// Counts the tenants of the slot, so that a key to an earlier one is recognised.
     pub(super) generation: u32,
     pub(super) place: Place,
+    /// Whether the request is in the heap of expiries.
+    pub(super) expires: bool,
 }
 
 /// What arrival and departure touch, and nothing in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aside {
-    /// Position in the heap of expiries, [`NIL`] without one.
+    /// Position in the heap of expiries, if the request is there.
     pub(super) expiry_at: u32,
     /// Of requests in heaps: the slots of those of the class that were enqueued before and after this one.
     pub(super) older: u32,
@@ -49,6 +51,7 @@ pub(super) struct Aside {
 }
 
 impl Aside {
+    /// What is not used is not reset.
     const NOTHING: Self = Self { expiry_at: NIL, older: NIL, newer: NIL };
 }
 
@@ -113,7 +116,6 @@ impl<T> Slab<T> {
             let old = self.hot[slot as usize];
             self.free = old.next;
             self.hot[slot as usize] = hot(slot, old.generation.wrapping_add(1), &cold);
-            self.aside[slot as usize] = Aside::NOTHING;
             self.cold[slot as usize] = Some(cold);
             slot
         };
@@ -182,10 +184,10 @@ impl<T> Slab<T> {
         keys.zip(&self.cold).filter_map(|(key, cold)| Some((key, cold.as_ref()?)))
     }
 
-    /// Empties every slot: the lane of each request, and what its caller attached. The slab is unusable then.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u32, T)> + '_ {
+    /// Empties every slot: the lane of each request, and the request. The slab is unusable then.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u32, Cold<T>)> + '_ {
         let requests = self.hot.iter().zip(&mut self.cold);
-        requests.filter_map(|(hot, cold)| Some((hot.lane, cold.take()?.payload)))
+        requests.filter_map(|(hot, cold)| Some((hot.lane, cold.take()?)))
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::policy::{ClassSpec, PolicySpec, Profile};
 use tollgate::{
-    Admission, Booked, Candidates, ClassStatus, EndpointIndex, Engine, EngineSnapshot, Permit, Reason,
-    Rejected, Request, Selector, Usage, Worker, WorkerSnapshot,
+    Admission, Booked, Candidates, ClassStatus, EndpointIndex, Engine, EngineBuilder, EngineSnapshot, Permit,
+    Reason, Rejected, Request, Selector, Usage, Worker, WorkerSnapshot,
 };
 
 pub fn class(name: &str, quantum: u64) -> ClassSpec {
@@ -162,7 +162,16 @@ pub struct Braked {
 const BRAKE: u64 = 999_983;
 
 impl Braked {
-    pub fn new(mut classes: Vec<ClassSpec>, workers: Vec<Worker>) -> Self {
+    pub fn new(classes: Vec<ClassSpec>, workers: Vec<Worker>) -> Self {
+        Self::built(classes, workers, |builder| builder)
+    }
+
+    /// The same with other settings of the engine.
+    pub fn built(
+        mut classes: Vec<ClassSpec>,
+        workers: Vec<Worker>,
+        build: impl FnOnce(EngineBuilder) -> EngineBuilder,
+    ) -> Self {
         struct Brake(mpsc::Sender<()>, mpsc::Receiver<()>);
         impl Selector for Brake {
             fn select(&mut self, candidates: &Candidates<'_>) -> Option<EndpointIndex> {
@@ -176,11 +185,10 @@ impl Braked {
         classes.push(class("brake", 1));
         let (stop, stopped) = mpsc::channel();
         let (go_on, went_on) = mpsc::channel();
-        let engine = Engine::builder(profile(classes))
+        let builder = Engine::builder(profile(classes))
             .workers(WorkerSnapshot::new(1, workers).unwrap())
-            .selector(Brake(stop, went_on))
-            .start()
-            .unwrap();
+            .selector(Brake(stop, went_on));
+        let engine = build(builder).start().unwrap();
         Self { engine, stopped, go_on }
     }
 

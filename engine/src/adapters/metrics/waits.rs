@@ -1,0 +1,121 @@
+//! Waiting times: the arbiter counts them in buckets, whoever scrapes reads them.
+
+use std::time::Duration;
+
+use crate::engine::{Observed, Observer};
+use crate::policy::ClassId;
+use crate::sync::{Arc, AtomicU64, DataArc, Mutex, Ordering};
+use crate::worker::Endpoint;
+
+/// Upper bounds of buckets, rising.
+#[derive(Clone, Debug)]
+pub(super) struct Bounds(DataArc<[Duration]>);
+
+impl Bounds {
+    pub(super) fn new(bounds: impl IntoIterator<Item = Duration>) -> Self {
+        let mut bounds: Vec<_> = bounds.into_iter().collect();
+        bounds.sort();
+        bounds.dedup();
+        Self(bounds.into())
+    }
+
+    /// The bucket of a time: the first whose bound is not below it.
+    fn bucket(&self, time: Duration) -> usize {
+        self.0.partition_point(|bound| *bound < time)
+    }
+}
+
+/// The waiting times of one class. One thread writes, so that nothing is added in one step.
+#[derive(Debug)]
+struct ClassWaits {
+    name: DataArc<str>,
+    /// Requests by bucket; the last has no bound.
+    buckets: Box<[AtomicU64]>,
+    /// \[ns\]
+    sum: AtomicU64,
+}
+
+impl ClassWaits {
+    fn new(name: DataArc<str>, bounds: &Bounds) -> Self {
+        let buckets = (0..=bounds.0.len()).map(|_| AtomicU64::new(0)).collect();
+        Self { name, buckets, sum: AtomicU64::new(0) }
+    }
+}
+
+/// Adds to a counter that only the calling thread writes.
+fn add(counter: &AtomicU64, more: u64) {
+    // Relaxed: a count, which publishes nothing; nobody else writes it.
+    counter.store(counter.load(Ordering::Relaxed).saturating_add(more), Ordering::Relaxed);
+}
+
+/// The waiting times of the classes of one engine.
+#[derive(Debug)]
+pub(super) struct Waits {
+    bounds: Bounds,
+    /// The classes that there are. Locked by reloads and scrapes.
+    classes: Mutex<Vec<(ClassId, Arc<ClassWaits>)>>,
+}
+
+/// The waiting times of a class at some moment.
+#[derive(Debug)]
+pub(super) struct WaitCounts {
+    pub(super) class: ClassId,
+    /// Upper bound \[s\] and requests; the last bound is infinite.
+    pub(super) buckets: Vec<(f64, u64)>,
+    /// Sum of all \[s\].
+    pub(super) sum: f64,
+}
+
+impl Waits {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self { bounds, classes: Mutex::new(Vec::new()) }
+    }
+
+    /// What has been counted.
+    pub(super) fn read(&self) -> Vec<WaitCounts> {
+        // Relaxed: counts.
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let bounds = || self.bounds.0.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
+        let counts = |(class, waits): &(ClassId, Arc<ClassWaits>)| WaitCounts {
+            class: *class,
+            buckets: bounds().zip(waits.buckets.iter().map(read)).collect(),
+            sum: Duration::from_nanos(read(&waits.sum)).as_secs_f64(),
+        };
+        self.classes.lock().iter().map(counts).collect()
+    }
+}
+
+/// The arbiter's side: knows the counters of each class by number.
+pub(super) struct Recorder {
+    waits: Arc<Waits>,
+    by_class: Vec<Option<Arc<ClassWaits>>>,
+}
+
+impl Recorder {
+    pub(super) fn new(waits: Arc<Waits>) -> Self {
+        Self { waits, by_class: Vec::new() }
+    }
+}
+
+impl Observer for Recorder {
+    fn classes(&mut self, classes: &[(ClassId, DataArc<str>)]) {
+        let before = std::mem::take(&mut self.by_class);
+        let highest = classes.iter().map(|(id, _)| id.index() + 1).max().unwrap_or(0);
+        self.by_class.resize(highest, None);
+        let mut now = Vec::with_capacity(classes.len());
+        for (id, name) in classes {
+            // A number can go to another class, which starts anew.
+            let same = before.get(id.index()).cloned().flatten().filter(|waits| waits.name == *name);
+            let waits = same.unwrap_or_else(|| Arc::new(ClassWaits::new(name.clone(), &self.waits.bounds)));
+            self.by_class[id.index()] = Some(waits.clone());
+            now.push((*id, waits));
+        }
+        *self.waits.classes.lock() = now;
+    }
+
+    fn dispatched(&mut self, request: &Observed<'_>, _: Endpoint) {
+        let Some(Some(waits)) = self.by_class.get(request.class.index()) else { return };
+        add(&waits.buckets[self.waits.bounds.bucket(request.waited)], 1);
+        add(&waits.sum, u64::try_from(request.waited.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
