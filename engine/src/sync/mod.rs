@@ -16,6 +16,8 @@ pub mod clock;
 pub mod dirty;
 pub mod ingress;
 pub mod load;
+#[doc(hidden)]
+pub mod points;
 pub mod sleep;
 pub mod snapshot;
 pub mod ticket;
@@ -28,6 +30,7 @@ pub(crate) use facade::{
     Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering,
     Thread, UnsafeCell, current, fence, panicking, park, park_timeout, spawn, spin_loop, thread_waker,
 };
+pub(crate) use points::{Step, point};
 
 /// How often to spin before sleeping: `times`, or not at all in a model, where it would add executions and no
 /// behaviour.
@@ -129,6 +132,7 @@ mod facade {
 
                 #[track_caller]
                 pub(crate) fn load(&self, ordering: Ordering) -> $value {
+                    // Relaxed: to be ordered by loom, not to order anything.
                     self.loads.store(true, Ordering::Relaxed);
                     self.value.load(ordering)
                 }
@@ -174,7 +178,7 @@ mod facade {
         #[track_caller]
         pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
             loop {
-                // AcqRel: Acquire of what earlier lockers had done before, Release to later ones; partner: itself.
+                // Acquire: what earlier lockers had done. Release: to later ones; partner: this swap in their `lock`.
                 self.locks.swap(true, Ordering::AcqRel);
                 match self.value.try_lock() {
                     Ok(guard) => return guard,

@@ -3,7 +3,7 @@
 //! Outside of models this is [`arc_swap`]. Loom cannot look into that crate, so a model gets a stand-in with the
 //! same interface over a mutex; what a model checks is the protocol around the cell, not the cell.
 
-use super::{Arc, DataArc};
+use super::{Arc, DataArc, Step, point};
 
 #[cfg(not(loom))]
 use arc_swap::ArcSwapAny;
@@ -44,6 +44,7 @@ impl<T> Cell<T> {
             *value = new;
             // Before others can run: nobody shall wait for the lock.
             drop(value);
+            // Relaxed: as arc-swap's cache looks at its pointer; the value is under the lock.
             self.version.fetch_add(1, super::Ordering::Relaxed);
         }
         before
@@ -69,6 +70,7 @@ impl<T> Cache<T> {
     }
 
     fn load(&mut self) -> &DataArc<T> {
+        // Relaxed: as arc-swap's cache looks at its pointer.
         let version = self.cell.version.load(super::Ordering::Relaxed);
         if version != self.version {
             (self.value, self.version) = (self.cell.load_full(), version);
@@ -116,8 +118,10 @@ impl<T> SnapshotCell<T> {
     pub fn replace_if(&self, new: DataArc<T>, accepts: impl Fn(&T) -> bool) -> Result<(), DataArc<T>> {
         let mut current = self.0.load_full();
         while accepts(&current) {
+            point(Step::ReplaceAccepted);
             let before = self.0.compare_and_swap(&current, new.clone());
             if DataArc::ptr_eq(&before, &current) {
+                point(Step::Replaced);
                 return Ok(());
             }
             current = DataArc::clone(&before);
