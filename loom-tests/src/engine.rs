@@ -38,21 +38,16 @@ impl Selector for Starter {
     }
 }
 
-/// Lets the request that names its class have it, and looks after a caller that finds its queue closed: when it looks
-/// again, it finds another queue or the engine closed. Only after a yield does loom take it that the caller sees at
-/// some time what has changed.
-#[derive(Default)]
+/// Lets the request that names its class have it, and counts how often its caller looks for a queue. One that finds a
+/// queue closed has to see in the next look what was done before that: the engine closed, or another queue.
 struct LetsPass {
-    came_by: AtomicUsize,
+    looks_left: AtomicUsize,
 }
 
 impl ClassGuard for LetsPass {
     fn choose(&self, _: &Request) -> ClassChoice {
-        match self.came_by.fetch_add(1, Ordering::Relaxed) {
-            0 => {}
-            1 => thread::yield_now(),
-            _ => panic!("one request found two queues closed"),
-        }
+        let left = self.looks_left.fetch_sub(1, Ordering::Relaxed);
+        assert_ne!(left, 0, "a queue was closed, and its caller does not see why");
         ClassChoice::AsAsked
     }
 }
@@ -80,17 +75,19 @@ fn worker(version: u64, load: u64) -> WorkerSnapshot {
     WorkerSnapshot::new(version, vec![worker]).expect("a valid worker")
 }
 
-/// An engine with one worker, on which the permit has booked `tokens`.
+/// An engine with one worker, on which the permit has booked `tokens`. The request that names its class finds a queue
+/// at its first look, or the engine closed.
 fn started(profile: Profile, tokens: u64) -> (Engine, Permit) {
-    started_on(worker(1, 0), profile, tokens)
+    started_on(worker(1, 0), profile, tokens, 1)
 }
 
-fn started_on(workers: WorkerSnapshot, profile: Profile, tokens: u64) -> (Engine, Permit) {
+/// The same with a worker and a number of looks.
+fn started_on(workers: WorkerSnapshot, profile: Profile, tokens: u64, looks: usize) -> (Engine, Permit) {
     let engine = Engine::builder(profile)
         .workers(workers)
         .pinning(CorePinning::Off)
         .selector(Starter::default())
-        .class_guard(LetsPass::default())
+        .class_guard(LetsPass { looks_left: AtomicUsize::new(looks) })
         .start()
         .expect("nothing keeps it from starting");
     let permit = admit(&engine, tokens).wait().expect("there is room");
@@ -301,7 +298,7 @@ fn admission_against_a_reload_without_its_class() {
     let seen = Seen::default();
     let note = seen.clone();
     check_late("engine: admission against a reload without its class", bound::ENGINE, move || {
-        let (engine, permit) = started(one_at_a_time(&["a", "b"]), 0);
+        let (engine, permit) = started_on(worker(1, 0), one_at_a_time(&["a", "b"]), 0, 2);
         let [old, new] = ["a", "b"].map(|name| engine.profile().class_id(name).expect("a class"));
         let other = caller(&engine, |engine| {
             let request = Request::new(TOKENS, 0).with_class("a");
@@ -334,7 +331,7 @@ fn publish_against_an_admission_that_waits_for_it() {
     check_late("engine: publish against an admission that waits for it", bound::ENGINE, || {
         // The first request goes to a worker that is busy for the second.
         let profile = policy(&[("any", None), ("a", Some(0))]);
-        let (engine, permit) = started_on(worker(1, TOKENS), profile, 0);
+        let (engine, permit) = started_on(worker(1, TOKENS), profile, 0, 1);
         let other = caller(&engine, |engine| outcome(&engine).0);
         engine.publish(worker(2, 0)).expect("newer");
         assert_eq!(other.join().unwrap(), "dispatched");
@@ -361,6 +358,19 @@ fn picture_against_sleep() {
     check_late("engine: picture against sleep", bound::ENGINE_ONE_CALLER, || {
         let (engine, permit) = started(one_at_a_time(&["a"]), 0);
         assert_eq!(sum(&engine.snapshot(), |class| class.dispatched), 1);
+        drop(permit);
+        over(engine);
+    });
+}
+
+#[test]
+fn two_pictures_against_sleep() {
+    check_late("engine: two pictures against sleep", bound::ENGINE, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), 0);
+        let other = caller(&engine, |engine| engine.snapshot());
+        for picture in [engine.snapshot(), other.join().unwrap()] {
+            assert_eq!(sum(&picture, |class| class.dispatched), 1);
+        }
         drop(permit);
         over(engine);
     });

@@ -16,19 +16,19 @@
 //! What no model covers: executions in which a load sees a store that comes later in its own past (load buffering),
 //! spurious failures of weak exchanges, the time limit of a sleep, and what is not modelled in a file's header.
 
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod abandoned;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod dirty;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod engine;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod ingress;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod model;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod sleep;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod snapshot;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod ticket;

@@ -1,5 +1,5 @@
 //! Runs the loom models, which need a build of their own, as part of every `cargo test`.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 use std::path::Path;
 use std::process::Command;

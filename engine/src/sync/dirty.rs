@@ -9,10 +9,10 @@ use super::{AtomicU64, CachePadded, Ordering, Step, fence, point};
 
 const WORD: usize = 64;
 /// Words that share a cache line.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const LINE: usize = 8;
 /// A model looks at each word in every turn: more of them add length and no behaviour.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 const LINE: usize = 1;
 
 /// A fixed number of bits.
@@ -78,7 +78,7 @@ impl DirtyBitmap {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

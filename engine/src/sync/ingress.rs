@@ -297,7 +297,7 @@ impl<T, const LINK: usize> Drop for Consumer<T, LINK> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

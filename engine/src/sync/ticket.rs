@@ -250,7 +250,7 @@ impl<Q, A> Answerer<Q, A> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;

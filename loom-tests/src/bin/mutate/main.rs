@@ -10,16 +10,16 @@
 //!
 //! Before that, each of these models must be green in the unbroken copy.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod copy;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod table;
 
 /// The program is for builds without loom; it makes those with loom itself.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 fn main() {}
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 fn main() -> std::process::ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
         Ok(summary) => {
@@ -33,7 +33,7 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 fn run(arguments: &[String]) -> Result<String, String> {
     use std::collections::BTreeSet;
     use std::path::Path;
