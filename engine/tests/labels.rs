@@ -166,7 +166,7 @@ fn every_unsafe_says_why_and_all_of_it_is_in_sync() {
             let above = source.lines[..at].iter().rev();
             let comments: Vec<_> =
                 above.take_while(|line| is_comment(line)).map(|line| line.trim()).collect();
-            let promise = if code.contains("unsafe fn") { "# Safety" } else { "// SAFETY: " };
+            let promise = if code.contains("unsafe fn") { "# Safety" } else { "SAFETY: " };
             if !source.name.starts_with("sync/") || !comments.iter().any(|line| line.contains(promise)) {
                 faults.push(format!("{}:{}: {}", source.name, at + 1, line.trim()));
             }

@@ -193,7 +193,7 @@ fn caller(engine: &Engine, count: u64, random: &Random, done: &AtomicU64) -> End
             match answer {
                 Ok(mut permit) => {
                     ended.dispatched += 1;
-                    if how % 2 == 0 {
+                    if how.is_multiple_of(2) {
                         permit.prefill_complete();
                     }
                     if waiting.is_empty() {
@@ -245,7 +245,11 @@ fn life(threads: u64, count: u64, seed: u64) -> (Ended, EngineSnapshot) {
                 meanwhile(1_004, &|_, _| {
                     let most = threads * count * 3 / 4;
                     if done.load(Ordering::Relaxed) >= most {
-                        if seed % 2 == 0 { engine.close() } else { engine.drain(Duration::from_secs(3600)) }
+                        if seed.is_multiple_of(2) {
+                            engine.close()
+                        } else {
+                            engine.drain(Duration::from_secs(3600))
+                        }
                     }
                 });
             }),

@@ -10,18 +10,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use loom::thread::{self, JoinHandle};
+use crate::checker::thread::{self, JoinHandle};
 use tollgate::policy::{ClassSpec, PolicySpec, Profile};
 use tollgate::{
     Admission, Candidates, ClassChoice, ClassGuard, CorePinning, EndpointIndex, Engine, EngineSnapshot,
     LeastLoaded, Permit, Reason, Rejected, Request, Selector, Worker, WorkerSnapshot,
 };
 
-use crate::model::{Seen, bound, check_late};
+use crate::model::{Seen, begin, bound, check_late, stop};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Prefill tokens of every request that makes a worker busy.
-const TOKENS: u64 = 8;
+pub(crate) const TOKENS: u64 = 8;
 
 /// The default selector, which starts the exploration with the first request that it sees.
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct Starter {
 impl Selector for Starter {
     fn select(&mut self, candidates: &Candidates<'_>) -> Option<EndpointIndex> {
         if !std::mem::replace(&mut self.explores, true) {
-            loom::explore();
+            begin();
         }
         LeastLoaded.select(candidates)
     }
@@ -53,7 +53,7 @@ impl ClassGuard for LetsPass {
 }
 
 /// A policy of these classes, for each of which a worker is busy with any load.
-fn one_at_a_time(classes: &[&str]) -> Profile {
+pub(crate) fn one_at_a_time(classes: &[&str]) -> Profile {
     let classes: Vec<_> = classes.iter().map(|name| (*name, Some(0))).collect();
     policy(&classes)
 }
@@ -70,14 +70,14 @@ fn policy(classes: &[(&str, Option<u64>)]) -> Profile {
 }
 
 /// One worker on which others have booked `load` tokens.
-fn worker(version: u64, load: u64) -> WorkerSnapshot {
+pub(crate) fn worker(version: u64, load: u64) -> WorkerSnapshot {
     let worker = Worker { external_load: vec![load], ..Worker::new(1) };
     WorkerSnapshot::new(version, vec![worker]).expect("a valid worker")
 }
 
 /// An engine with one worker, on which the permit has booked `tokens`. The request that names its class finds a queue
 /// at its first look, or the engine closed.
-fn started(profile: Profile, tokens: u64) -> (Engine, Permit) {
+pub(crate) fn started(profile: Profile, tokens: u64) -> (Engine, Permit) {
     started_on(worker(1, 0), profile, tokens, 1)
 }
 
@@ -94,12 +94,15 @@ fn started_on(workers: WorkerSnapshot, profile: Profile, tokens: u64, looks: usi
     (engine, permit)
 }
 
-fn admit(engine: &Engine, tokens: u64) -> Admission {
+pub(crate) fn admit(engine: &Engine, tokens: u64) -> Admission {
     engine.admit(Request::new(tokens, 0)).expect("open")
 }
 
 /// Another caller, with an engine of its own.
-fn caller<T: 'static>(engine: &Engine, body: impl FnOnce(Engine) -> T + 'static) -> JoinHandle<T> {
+pub(crate) fn caller<T: Send + 'static>(
+    engine: &Engine,
+    body: impl FnOnce(Engine) -> T + Send + 'static,
+) -> JoinHandle<T> {
     let engine = engine.clone();
     thread::spawn(move || body(engine))
 }
@@ -121,7 +124,7 @@ fn outcome(engine: &Engine) -> (&'static str, Option<Permit>) {
 }
 
 /// Closes and checks that every request has ended once and nothing is booked.
-fn end(engine: Engine) -> EngineSnapshot {
+pub(crate) fn end(engine: Engine) -> EngineSnapshot {
     engine.close();
     engine.join();
     let Err(Rejected { reason, .. }) = engine.admit(Request::new(TOKENS, 0)) else { panic!("closed") };
@@ -139,11 +142,11 @@ fn end(engine: Engine) -> EngineSnapshot {
 
 /// The same, but how it closes is not explored.
 fn over(engine: Engine) -> EngineSnapshot {
-    loom::stop_exploring();
+    stop();
     end(engine)
 }
 
-fn sum(picture: &EngineSnapshot, count: impl Fn(&tollgate::ClassStatus) -> u64) -> u64 {
+pub(crate) fn sum(picture: &EngineSnapshot, count: impl Fn(&tollgate::ClassStatus) -> u64) -> u64 {
     picture.classes.iter().map(count).sum()
 }
 

@@ -6,13 +6,15 @@
 //!
 //! Sanitizers need a nightly toolchain; where there is none this says so and succeeds. With its sources
 //! (`rustup component add rust-src --toolchain nightly`) the standard library is instrumented too, without them
-//! `tsan.supp` names what it cannot know. `TOLLGATE_STRESS` is the number of requests per stress, 20,000 by default.
+//! `tsan.supp` names what it cannot know. `TOLLGATE_STRESS` is the number of requests per stress, 60,000 by default.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The tests of `engine/tests` that are run.
-const TESTS: [&str; 3] = ["stress", "lock_free", "containment"];
+/// The sanitizers, each with the tests of `engine/tests` that run under it. Not `lock_free` under the first: its
+/// threads talk by channels of a standard library that may not be instrumented. Not `containment` under the second:
+/// what a waker panics with is forgotten on purpose, and leaks.
+const SANITIZERS: [(&str, &[&str]); 2] = [("thread", &["stress"]), ("address", &["stress", "lock_free"])];
 
 fn main() -> ExitCode {
     let Some(nightly) = Nightly::find() else {
@@ -25,12 +27,12 @@ fn main() -> ExitCode {
         if nightly.sources { "built anew" } else { "as it is" }
     );
     let failed: Vec<_> =
-        ["thread", "address"].into_iter().filter(|sanitizer| !nightly.run(sanitizer)).collect();
+        SANITIZERS.into_iter().filter(|(sanitizer, tests)| !nightly.run(sanitizer, tests)).collect();
     if failed.is_empty() {
         println!("nothing found");
         return ExitCode::SUCCESS;
     }
-    eprintln!("red under the sanitizers of: {failed:?}");
+    eprintln!("found under: {failed:?}");
     ExitCode::FAILURE
 }
 
@@ -57,7 +59,7 @@ impl Nightly {
         Some(Self { version, host, sources })
     }
 
-    fn run(&self, sanitizer: &str) -> bool {
+    fn run(&self, sanitizer: &str, tests: &[&str]) -> bool {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let program = std::env::current_exe().expect("this program is a file");
         let target = program.ancestors().nth(2).expect("it was built by cargo").join("sanitize");
@@ -73,7 +75,7 @@ impl Nightly {
             "tollgate",
             "--no-fail-fast",
         ]);
-        cargo.args(TESTS.iter().flat_map(|test| ["--test", test])).args(["--target", &self.host]);
+        cargo.args(tests.iter().flat_map(|test| ["--test", test])).args(["--target", &self.host]);
         if self.sources {
             cargo.arg("-Zbuild-std");
         } else {
@@ -90,7 +92,7 @@ impl Nightly {
             .env("RUSTFLAGS", flags)
             .env("TSAN_OPTIONS", format!("history_size=7{suppressions}"))
             .env("ASAN_OPTIONS", "detect_leaks=1")
-            .env("TOLLGATE_STRESS", std::env::var("TOLLGATE_STRESS").unwrap_or_else(|_| "20000".into()))
+            .env("TOLLGATE_STRESS", std::env::var("TOLLGATE_STRESS").unwrap_or_else(|_| "60000".into()))
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             // The toolchain of whoever started this.
             .env_remove("RUSTUP_TOOLCHAIN")
