@@ -52,49 +52,45 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with("//")
 }
 
-/// The comments above line `at` that belong to it: up to a blank line, or the end of another block.
+/// The comments above line `at` that belong to it: of the lines just above, up to a blank one.
 fn comments_above(lines: &[String], at: usize) -> String {
-    let ends = |line: &str| line.trim().is_empty() || line.trim_end().ends_with("-> Self {");
-    let above = lines[..at].iter().rev().take(8).take_while(|line| !ends(line));
+    let above = lines[..at].iter().rev().take(8).take_while(|line| !line.trim().is_empty());
     let mut comments: Vec<_> = above.filter(|line| is_comment(line)).map(|line| line.trim()).collect();
     comments.reverse();
     comments.join(" ")
 }
 
-/// The labels that an ordering needs.
-fn labels(ordering: &str) -> &'static [&'static str] {
-    match ordering {
-        "Acquire" => &["Acquire:"],
-        "Release" => &["Release:"],
-        "AcqRel" => &["Acquire:", "Release:"],
-        "SeqCst" => &["SeqCst:"],
-        "Relaxed" => &["Relaxed:"],
-        _ => &[],
+/// The labels that an ordering needs, and whether it has a partner; nothing if the word is no ordering.
+fn labels(word: &str) -> Option<(&'static [&'static str], bool)> {
+    match word {
+        "Acquire" => Some((&["Acquire:"], true)),
+        "Release" => Some((&["Release:"], true)),
+        "AcqRel" => Some((&["Acquire:", "Release:"], true)),
+        "SeqCst" => Some((&["SeqCst:"], true)),
+        "Relaxed" => Some((&["Relaxed:"], false)),
+        // Of values, not of memory.
+        "Less" | "Equal" | "Greater" => Some((&[], false)),
+        _ => None,
     }
 }
 
-/// Strong orderings without a label or a partner, and relaxed ones without a reason.
+/// Strong orderings without a label or a partner, relaxed ones without a reason, and words that hide an ordering.
 fn unlabelled(source: &Source, functions: &[String]) -> Vec<String> {
     let mut faults = Vec::new();
     for (at, line) in source.lines.iter().enumerate() {
         if is_comment(line) || at > 0 && source.lines[at - 1].trim() == "#[cfg(test)]" {
             continue;
         }
+        // The first of a line: what a failed exchange sees is weaker than what a successful one does.
+        let Some((_, rest)) = line.split_once("Ordering::") else { continue };
+        let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
         let comments = comments_above(&source.lines, at);
-        let names_partner = functions.iter().any(|function| comments.contains(&format!("`{function}`")));
-        // What a failed exchange sees is weaker than what a successful one does, and needs no label of its own.
-        let ordering = line.split("Ordering::").skip(1).map(|rest| {
-            let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
-            &rest[..end]
+        let is_labelled = labels(&rest[..end]).is_some_and(|(labels, has_partner)| {
+            let names_partner = || functions.iter().any(|name| comments.contains(&format!("`{name}`")));
+            labels.iter().all(|label| comments.contains(label)) && (!has_partner || names_partner())
         });
-        for ordering in ordering.take(1) {
-            let labelled = labels(ordering).iter().all(|label| {
-                let short = ordering == "AcqRel" && comments.contains("AcqRel:");
-                short || comments.contains(label)
-            });
-            if !labelled || !(ordering == "Relaxed" || names_partner || labels(ordering).is_empty()) {
-                faults.push(format!("{}:{}: {}", source.name, at + 1, line.trim()));
-            }
+        if !is_labelled {
+            faults.push(format!("{}:{}: {}", source.name, at + 1, line.trim()));
         }
     }
     faults
@@ -149,6 +145,7 @@ fn the_look_for_labels_finds_what_is_missing() {
         "// Release: for `push`.\nx.load(Ordering::Acquire);",
         "// Release: for `push`.\nx.swap(1, Ordering::AcqRel);",
         "// Acquire: what `push` released.\n\nx.load(Ordering::Acquire);",
+        "use std::sync::atomic::Ordering::{Acquire, Release};",
     ] {
         assert_eq!(faults(bad).len(), 1, "{bad}");
     }

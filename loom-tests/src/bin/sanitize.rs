@@ -6,7 +6,7 @@
 //!
 //! Sanitizers need a nightly toolchain; where there is none this says so and succeeds. With its sources
 //! (`rustup component add rust-src --toolchain nightly`) the standard library is instrumented too, without them
-//! `tsan.supp` names what it cannot know. `TOLLGATE_STRESS` is the number of requests per stress, 60,000 by default.
+//! `tsan.supp` names what it cannot know. `TOLLGATE_STRESS` is the number of requests, 200,000 by default.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -92,7 +92,7 @@ impl Nightly {
             .env("RUSTFLAGS", flags)
             .env("TSAN_OPTIONS", format!("history_size=7{suppressions}"))
             .env("ASAN_OPTIONS", "detect_leaks=1")
-            .env("TOLLGATE_STRESS", std::env::var("TOLLGATE_STRESS").unwrap_or_else(|_| "60000".into()))
+            .env("TOLLGATE_STRESS", std::env::var("TOLLGATE_STRESS").unwrap_or_else(|_| "200000".into()))
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             // The toolchain of whoever started this.
             .env_remove("RUSTUP_TOOLCHAIN")
