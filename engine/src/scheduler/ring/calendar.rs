@@ -11,6 +11,8 @@
 //! grant. Missed grants are kept as a sum over ranges of places, so that a gate that flips touches no class. They make a
 //! class due later than its bit says; that is found out when the bit is.
 
+use std::ops::Range;
+
 use super::bits::Bits;
 use crate::scheduler::heap::{HeapKey, IndexedHeap, Positions};
 
@@ -45,6 +47,8 @@ pub(super) enum Note {
 
 /// What the calendar keeps of each place, owned by the ring.
 pub(super) trait Places: Positions {
+    /// Number of a place among those of its gate.
+    fn member(&self, place: usize) -> usize;
     /// Passes after which the class at a place can pay, missed ones not counted.
     fn due(&self, place: usize) -> u128;
     /// Where the place is noted.
@@ -60,6 +64,9 @@ pub(super) struct Calendar {
     closed_at: usize,
     /// How often the sweep has passed the end of the ring.
     round: u128,
+    /// The places of the group, and their number; no list if it is every place of the ring.
+    members: Box<[u32]>,
+    size: usize,
     soon: Bits,
     next: Bits,
     later: IndexedHeap<Later>,
@@ -67,24 +74,34 @@ pub(super) struct Calendar {
     noted: usize,
     /// Passes that places have missed; empty while none has. A Fenwick tree of differences.
     missed: Vec<u64>,
-    places: usize,
     /// Words, nodes and places looked at.
     pub(super) steps: u64,
 }
 
 impl Calendar {
-    /// A calendar for a ring of so many places, nobody noted.
-    pub(super) fn new(places: usize) -> Self {
+    /// A calendar for every place of a ring of so many, nobody noted.
+    pub(super) fn of_all(places: usize) -> Self {
+        Self::new(Box::default(), places)
+    }
+
+    /// A calendar for these places, in order, of a ring of so many, nobody noted.
+    pub(super) fn of(members: Vec<u32>, places: usize) -> Self {
+        let size = members.len();
+        Self::new(if size == places { Box::default() } else { members.into() }, size)
+    }
+
+    fn new(members: Box<[u32]>, size: usize) -> Self {
         Self {
             open: true,
             closed_at: 0,
             round: FIRST_ROUND,
-            soon: Bits::new(places),
-            next: Bits::new(places),
+            members,
+            size,
+            soon: Bits::new(size),
+            next: Bits::new(size),
             later: IndexedHeap::default(),
             noted: 0,
             missed: Vec::new(),
-            places,
             steps: 0,
         }
     }
@@ -93,42 +110,56 @@ impl Calendar {
         self.noted == 0
     }
 
+    /// Number of a place in the group.
+    fn number(&self, place: usize, places: &impl Places) -> usize {
+        if self.members.is_empty() { place } else { places.member(place) }
+    }
+
+    /// Number of the first place of the group from `place` on.
+    fn number_from(&self, place: usize) -> usize {
+        if self.members.is_empty() {
+            place
+        } else {
+            self.members.partition_point(|&member| (member as usize) < place)
+        }
+    }
+
     /// Grants that the class at a place has been given so far, from some beginning on; `cursor` is where the common
     /// sweep stands.
-    pub(super) fn passes(&self, place: usize, cursor: usize) -> u128 {
+    pub(super) fn passes(&self, place: usize, cursor: usize, places: &impl Places) -> u128 {
         let cursor = if self.open { cursor } else { self.closed_at };
-        self.round + u128::from(place < cursor) - u128::from(self.missed(place))
+        self.round + u128::from(place < cursor) - self.missed(place, places)
     }
 
     /// Whether the class at a place, where the sweep stands, can pay only with the grant of this round.
-    pub(super) fn needs_this_pass(&self, place: usize, due: u128) -> bool {
-        due + u128::from(self.missed(place)) > self.round
+    pub(super) fn needs_this_pass(&self, place: usize, places: &impl Places) -> bool {
+        places.due(place) + self.missed(place, places) > self.round
     }
 
     /// Notes a place by what it is due, wherever it was noted before.
     pub(super) fn note(&mut self, place: usize, places: &mut impl Places) {
-        let due = places.due(place);
-        if *places.note(place) == Note::Soon && self.is_soon(place, due) {
+        if *places.note(place) == Note::Soon && self.is_soon(place, places) {
             return;
         }
         self.forget(place, places);
         self.noted += 1;
-        self.put(place, due, places);
+        self.put(place, places);
     }
 
     /// Whether a place is due when the sweep passes it in this round.
-    fn is_soon(&self, place: usize, due: u128) -> bool {
-        due + u128::from(self.missed(place)) <= self.round + 1
+    fn is_soon(&self, place: usize, places: &impl Places) -> bool {
+        places.due(place) + self.missed(place, places) <= self.round + 1
     }
 
-    fn put(&mut self, place: usize, due: u128, places: &mut impl Places) {
+    fn put(&mut self, place: usize, places: &mut impl Places) {
         self.steps += 1;
-        let due = due + u128::from(self.missed(place));
+        let number = self.number(place, places);
+        let due = places.due(place) + self.missed(place, places);
         if due <= self.round + 1 {
-            self.soon.insert(place);
+            self.soon.insert(number);
             *places.note(place) = Note::Soon;
         } else if due == self.round + 2 {
-            self.next.insert(place);
+            self.next.insert(number);
             *places.note(place) = Note::Next;
         } else {
             self.later.push(Later { due, place: place as u32 }, places);
@@ -137,12 +168,13 @@ impl Calendar {
 
     /// Notes a place no more.
     pub(super) fn forget(&mut self, place: usize, places: &mut impl Places) {
+        let number = self.number(place, places);
         match *places.note(place) {
             Note::None => return,
-            Note::Soon => self.soon.remove(place),
-            Note::Next if self.next.contains(place) => self.next.remove(place),
+            Note::Soon => self.soon.remove(number),
+            Note::Next if self.next.contains(number) => self.next.remove(number),
             // Since then another round has begun.
-            Note::Next => self.soon.remove(place),
+            Note::Next => self.soon.remove(number),
             Note::Later(at) => {
                 self.later.remove(at, places);
             }
@@ -155,13 +187,16 @@ impl Calendar {
     pub(super) fn first(&mut self, from: usize, to: usize, places: &mut impl Places) -> Option<usize> {
         self.steps += 1;
         loop {
-            let place = self.soon.first(from).filter(|&place| place < to)?;
-            let due = places.due(place);
-            if self.missed.is_empty() || self.is_soon(place, due) {
+            let number = self.soon.first(self.number_from(from))?;
+            let place = if self.members.is_empty() { number } else { self.members[number] as usize };
+            if place >= to {
+                return None;
+            }
+            if self.missed.is_empty() || self.is_soon(place, places) {
                 return Some(place);
             }
-            self.soon.remove(place);
-            self.put(place, due, places);
+            self.soon.remove(number);
+            self.put(place, places);
         }
     }
 
@@ -183,7 +218,7 @@ impl Calendar {
         self.steps += 1 + self.soon.absorb(&mut self.next);
         while let Some(later) = self.later.peek().filter(|later| later.due <= self.round + 2) {
             self.later.remove(0, places);
-            self.put(later.place as usize, places.due(later.place as usize), places);
+            self.put(later.place as usize, places);
         }
     }
 
@@ -200,13 +235,14 @@ impl Calendar {
             // What lies between has been passed in this round: for it another one begins, which the others miss.
             self.advance(1, places);
             self.miss(0..cursor);
-            self.miss(self.closed_at..self.places);
+            self.miss(self.closed_at..usize::MAX);
         }
     }
 
-    fn miss(&mut self, places: std::ops::Range<usize>) {
-        self.missed.resize(self.places + 1, 0);
-        for (mut at, difference) in [(places.start + 1, 1), (places.end + 1, u64::MAX)] {
+    fn miss(&mut self, places: Range<usize>) {
+        self.missed.resize(self.size + 1, 0);
+        for (place, difference) in [(places.start, 1), (places.end, u64::MAX)] {
+            let mut at = self.number_from(place).saturating_add(1);
             while at < self.missed.len() {
                 self.steps += 1;
                 self.missed[at] = self.missed[at].wrapping_add(difference);
@@ -215,15 +251,15 @@ impl Calendar {
         }
     }
 
-    fn missed(&self, place: usize) -> u64 {
+    fn missed(&self, place: usize, places: &impl Places) -> u128 {
         if self.missed.is_empty() {
             return 0;
         }
-        let (mut sum, mut at) = (0u64, place + 1);
+        let (mut sum, mut at) = (0u64, self.number(place, places) + 1);
         while at > 0 {
             sum = sum.wrapping_add(self.missed[at]);
             at &= at - 1;
         }
-        sum
+        u128::from(sum)
     }
 }

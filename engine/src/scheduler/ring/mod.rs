@@ -26,9 +26,6 @@ use calendar::{Calendar, Note, Places};
 /// Cost of a candidate that is not there. Real costs are at least 1.
 pub(super) const NONE: u64 = 0;
 
-/// The group of classes that have a candidate whether their gate is open or not; the others follow, by gate.
-const ALWAYS: u32 = 0;
-
 /// Most credit that a class may keep when its requests leave or its quantum changes: `best` is the cost of its best
 /// head, `None` if nothing waits.
 pub(super) fn most_credit(quantum: u64, best: Option<u64>) -> u64 {
@@ -50,11 +47,20 @@ struct Place {
     due: u128,
     class: ClassId,
     gate: GateId,
-    /// Group in whose calendar the class is noted.
-    group: u32,
+    /// Number of the place among those of its gate.
+    member: u32,
     note: Note,
+    /// The class is noted among those that have a candidate whether their gate is open or not.
+    always: bool,
     /// The place is in the list of its gate's mixed ones.
     listed: bool,
+}
+
+impl Place {
+    /// Group in whose calendar the class is noted.
+    fn group(&self) -> usize {
+        if self.always { 0 } else { 1 + self.gate.0 as usize }
+    }
 }
 
 /// The places as a calendar sees them.
@@ -68,6 +74,10 @@ impl Positions for Ledger {
 }
 
 impl Places for Ledger {
+    fn member(&self, place: usize) -> usize {
+        self.0[place].member as usize
+    }
+
     fn due(&self, place: usize) -> u128 {
         self.0[place].due
     }
@@ -81,7 +91,7 @@ impl Places for Ledger {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ring {
     places: Ledger,
-    /// Those that depend on no gate, then those of each gate.
+    /// The classes that have a candidate whether their gate is open or not, then the others, by gate.
     groups: Vec<Calendar>,
     cursor: usize,
     /// The place of the last dispatch, while it has credit left.
@@ -122,6 +132,10 @@ impl Ring {
     pub(super) fn rebuilt(&self, members: &[Member], gates: usize) -> Self {
         let n = members.len();
         let classes = members.iter().map(|m| m.class.index() + 1).max().unwrap_or(0);
+        let mut of_gate = vec![Vec::new(); gates];
+        for (place, member) in (0u32..).zip(members) {
+            of_gate[member.gate.0 as usize].push(place);
+        }
         let place = |m: &Member| Place {
             deficit: self.deficit(m.class).min(m.most),
             quantum: m.quantum,
@@ -131,13 +145,14 @@ impl Ring {
             due: 0,
             class: m.class,
             gate: m.gate,
-            group: ALWAYS,
+            member: 0,
             note: Note::None,
+            always: true,
             listed: false,
         };
         let mut ring = Self {
             places: Ledger(members.iter().map(place).collect()),
-            groups: vec![Calendar::new(n); 1 + gates],
+            groups: vec![Calendar::of_all(n)],
             cursor: 0,
             carry: None,
             class_at: members.iter().map(|m| m.class).collect(),
@@ -147,6 +162,12 @@ impl Ring {
         };
         for (place, member) in (0u32..).zip(members) {
             ring.place_of[member.class.index()] = place;
+        }
+        for places in of_gate {
+            for (number, &place) in (0u32..).zip(&places) {
+                ring.places.0[place as usize].member = number;
+            }
+            ring.groups.push(Calendar::of(places, n));
         }
         let onwards = self.class_at[self.cursor..].iter().chain(&self.class_at[..self.cursor]);
         ring.cursor = onwards.filter_map(|&class| ring.find(class)).next().unwrap_or(0);
@@ -179,7 +200,7 @@ impl Ring {
 
     /// Grants that the class at a place has had by now, from some beginning on.
     fn passes(&self, k: usize) -> u128 {
-        self.groups[self.places.0[k].group as usize].passes(k, self.cursor)
+        self.groups[self.places.0[k].group()].passes(k, self.cursor, &self.places)
     }
 
     /// The credit of the class at a place after so many grants. It saturates.
@@ -207,18 +228,19 @@ impl Ring {
         let place = &mut places.0[k];
         let [open, closed] = place.candidate;
         let gate = place.gate.0;
-        let group = if closed == NONE { 1 + gate } else { ALWAYS };
-        let cost = if closed == NONE || groups[1 + gate as usize].open { open } else { closed };
+        let always = closed != NONE;
+        let cost = if always && !groups[1 + gate as usize].open { closed } else { open };
         if cost == NONE {
-            groups[place.group as usize].forget(k, places);
+            groups[place.group()].forget(k, places);
             return;
         }
-        if place.group != group {
-            groups[place.group as usize].forget(k, places);
-            passes = groups[group as usize].passes(k, *cursor);
+        if place.always != always {
+            groups[place.group()].forget(k, places);
+            places.0[k].always = always;
+            passes = groups[places.0[k].group()].passes(k, *cursor, places);
         }
         let place = &mut places.0[k];
-        (place.group, place.settled) = (group, passes);
+        place.settled = passes;
         let lacking = cost.saturating_sub(place.deficit);
         // A division costs more than all the rest, and is needed by requests larger than their quantum only.
         let grants = match lacking {
@@ -227,10 +249,10 @@ impl Ring {
             _ => lacking.div_ceil(place.quantum),
         };
         place.due = passes + u128::from(grants);
-        if closed != NONE && open != closed && !std::mem::replace(&mut place.listed, true) {
+        if always && open != closed && !std::mem::replace(&mut place.listed, true) {
             mixed[gate as usize].push(k as u32);
         }
-        groups[group as usize].note(k, places);
+        groups[place.group()].note(k, places);
     }
 
     fn gate_is_open(&self, k: usize) -> bool {
@@ -360,8 +382,7 @@ impl Ring {
     /// sweep waits at it.
     fn sweep_to(&mut self, k: usize) {
         self.cursor = k;
-        let place = &self.places.0[k];
-        if self.groups[place.group as usize].needs_this_pass(k, place.due) {
+        if self.groups[self.places.0[k].group()].needs_this_pass(k, &self.places) {
             self.cursor = k + 1;
             if self.cursor == self.places.0.len() {
                 self.cursor = 0;
