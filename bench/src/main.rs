@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
-use tollgate_bench::{compare, replay, share};
+use tollgate_bench::{compare, replay, share, stress};
 
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: stress::Counting<MiMalloc> = stress::Counting(MiMalloc);
 
 /// Experiments with the tollgate scheduler. Without a subcommand: `share`.
 #[derive(Parser)]
@@ -33,6 +33,9 @@ enum Experiment {
     /// One policy with many settings on recorded traffic, and which of them are best.
     #[command(after_help = replay::sweep::EXIT_CODES)]
     Sweep(replay::sweep::Args),
+    /// Sustained load through the whole engine: throughput, latency, shares, and whether the books balance.
+    #[command(after_help = stress::EXIT_CODES)]
+    Stress(stress::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,5 +45,6 @@ fn main() -> ExitCode {
         Experiment::Compare(args) => compare::main(&args),
         Experiment::Replay(args) => replay::main(&args),
         Experiment::Sweep(args) => replay::sweep::main(&args),
+        Experiment::Stress(args) => stress::main(&args),
     }
 }

@@ -16,6 +16,8 @@ pub struct Arm {
     pub name: String,
     /// The policy.
     pub profile: Arc<Profile>,
+    /// The policy file.
+    pub policy: String,
     /// Quantum of the class that serves each class of the workload \[tokens\].
     pub quanta: Vec<u64>,
     /// Where its runs should be, if that is known.
@@ -81,7 +83,10 @@ impl Known {
 /// # Errors
 /// The workload has a class that they have not.
 pub fn built_in(load: &Workload) -> Result<Vec<Arm>, ArmError> {
-    KNOWN.iter().map(|known| Arm::new(known.name.into(), known.profile(), load)).collect()
+    KNOWN
+        .iter()
+        .map(|known| Arm::new(known.name.into(), known.profile(), known.policy.into(), load))
+        .collect()
 }
 
 impl Arm {
@@ -89,7 +94,12 @@ impl Arm {
     ///
     /// # Errors
     /// The workload has a class that the policy has not.
-    pub fn new(name: String, profile: Arc<Profile>, load: &Workload) -> Result<Self, ArmError> {
+    pub fn new(
+        name: String,
+        profile: Arc<Profile>,
+        policy: String,
+        load: &Workload,
+    ) -> Result<Self, ArmError> {
         let known = requestable(&profile);
         let unknown = load.classes.iter().filter(|class| !known.contains(&&***class));
         let unknown: Vec<_> = unknown.map(|class| class.to_string()).collect();
@@ -101,7 +111,7 @@ impl Arm {
             |class: &Arc<str>| profile.classes()[profile.classify(Some(class), load.cost).index()].quantum;
         let quanta = load.classes.iter().map(quantum).collect();
         let expected = expected(&profile, load);
-        Ok(Self { name, profile, quanta, expected })
+        Ok(Self { name, profile, policy, quanta, expected })
     }
 
     /// The policy in a file, with the profile for `model`; also what the operator should know about the file.
@@ -114,6 +124,8 @@ impl Arm {
         load: &Workload,
     ) -> Result<(Self, Vec<String>), ArmError> {
         let file = PolicyFile::read(path)?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| PolicyFileError::Read { path: path.to_owned(), source })?;
         let own = model.and_then(|model| file.models().find(|(name, _)| *name == model).map(|(_, p)| p));
         let Some(profile) = own.or(file.root()) else {
             let models = file.models().map(|(name, _)| name.to_owned()).collect();
@@ -121,7 +133,7 @@ impl Arm {
         };
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let warnings = file.warnings().iter().map(|warning| format!("{}: {warning}", path.display()));
-        Ok((Self::new(name, profile.clone(), load)?, warnings.collect()))
+        Ok((Self::new(name, profile.clone(), text, load)?, warnings.collect()))
     }
 }
 
@@ -214,6 +226,7 @@ mod tests {
             cost: 512,
             threads: 8,
             worker: WorkerSpec { slots: 4, service: Duration::ZERO },
+            http: false,
         }
     }
 

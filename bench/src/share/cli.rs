@@ -12,6 +12,7 @@ use tollgate::MAX_BOOKED_TOKENS;
 
 use super::arms::{Arm, ArmError, built_in};
 use super::error::RunError;
+use super::http::{Router, Target};
 use super::run::{Run, Workload};
 use super::worker::WorkerSpec;
 use super::{Measured, plot, report, table};
@@ -46,9 +47,13 @@ pub struct Args {
     /// Requests that the worker serves at the same time
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(1_024))]
     slots: u64,
-    /// Time that a slot takes for a request, in milliseconds
-    #[arg(long, value_name = "MS", default_value = "3", value_parser = milliseconds)]
-    service_ms: Duration,
+    /// Time that a slot takes for a request, in milliseconds [default: 3, over HTTP 20]
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
+    service_ms: Option<Duration>,
+    /// Send the requests over HTTP: `spawn` starts the router example with one built-in worker for each arm; a URL is that
+    /// of a router which runs with one such worker and with the policy that is given
+    #[arg(long, value_name = "spawn|URL")]
+    http: Option<Target>,
     /// Ingress threads
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = count(1_024))]
     threads: u64,
@@ -102,8 +107,14 @@ impl Args {
             requests: self.requests as usize,
             cost: self.cost,
             threads: self.threads as usize,
-            worker: WorkerSpec { slots: self.slots as usize, service: self.service_ms },
+            worker: WorkerSpec { slots: self.slots as usize, service: self.service() },
+            http: self.http.is_some(),
         }
+    }
+
+    fn service(&self) -> Duration {
+        // Over HTTP the answers of four slots are read in their order only if they are some time apart.
+        self.service_ms.unwrap_or(Duration::from_millis(if self.http.is_some() { 20 } else { 3 }))
     }
 
     /// The arms, or everything that is wrong with the policies.
@@ -153,6 +164,10 @@ impl Args {
 
 /// Runs the experiment and prints its results.
 pub fn main(args: &Args) -> ExitCode {
+    if matches!(args.http, Some(Target::Running(_))) && args.policy.len() != 1 {
+        eprintln!("a router that runs has one policy: give it once, with --policy");
+        return ExitCode::from(USAGE);
+    }
     let load = args.workload();
     let arms = match args.arms(&load) {
         Ok(arms) => arms,
@@ -199,9 +214,14 @@ fn measure(args: &Args, load: &Workload, arms: Vec<Arm>) -> Result<Vec<Measured>
     let mut results = Vec::with_capacity(arms.len());
     for arm in arms {
         let mut runs = Vec::with_capacity(args.runs as usize);
+        let router = args.http.as_ref().map(|target| Router::of(target, &arm, args.model.as_deref(), load));
+        let router = router.transpose()?;
         for i in 1..=args.runs {
             bar.set_message(format!("{}, run {i} of {}", arm.name, args.runs));
-            runs.push(Run::measure(&arm.profile, load, || bar.inc(1))?);
+            runs.push(match &router {
+                Some(router) => router.measure(&arm, load, || bar.inc(1))?,
+                None => Run::measure(&arm.profile, load, || bar.inc(1))?,
+            });
         }
         results.push(Measured { arm, runs });
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tollgate::{StartError, WorkerError};
@@ -14,8 +15,20 @@ pub enum RunError {
     Engine(StartError),
     /// The worker list is wrong.
     Worker(WorkerError),
-    /// The system gave no thread.
-    Thread(io::Error),
+    /// The system gave no thread, process, file or connection.
+    System(io::Error),
+    /// A connection to the router broke.
+    Http(hyper::Error),
+    /// The router was not built.
+    NoRouter {
+        /// Where it should be.
+        program: PathBuf,
+    },
+    /// The router did not start, or cannot be spoken to.
+    Router {
+        /// What it said.
+        message: String,
+    },
     /// Nothing happened for too long.
     Stalled {
         /// Requests that were neither completed nor refused.
@@ -39,7 +52,13 @@ impl From<WorkerError> for RunError {
 
 impl From<io::Error> for RunError {
     fn from(error: io::Error) -> Self {
-        Self::Thread(error)
+        Self::System(error)
+    }
+}
+
+impl From<hyper::Error> for RunError {
+    fn from(error: hyper::Error) -> Self {
+        Self::Http(error)
     }
 }
 
@@ -48,7 +67,15 @@ impl fmt::Display for RunError {
         match self {
             Self::Engine(error) => write!(f, "the engine did not start: {error}"),
             Self::Worker(error) => error.fmt(f),
-            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            Self::System(error) => error.fmt(f),
+            Self::Http(error) => write!(f, "the connection to the router broke: {error}"),
+            Self::NoRouter { program } => write!(
+                f,
+                "there is no {}: build it with `cargo build{} -p tollgate --example router`",
+                program.display(),
+                if cfg!(debug_assertions) { "" } else { " --release" },
+            ),
+            Self::Router { message } => write!(f, "the router: {message}"),
             Self::Stalled { missing, after } => {
                 write!(f, "{missing} requests got no answer: nothing happened for {after:?}")
             }

@@ -15,12 +15,14 @@
 //! | `cli` | the options, and from them to the exit code |
 //! | `arms` | the policies, and what is expected of them |
 //! | `worker` | the worker with its slots, and the way of a request to it: the engine's wake-ups |
+//! | `http` | the same over HTTP, against the router example or any other router |
 //! | `run`, `error` | one run and its counts, or why there is none |
 //! | `report`, `table`, `plot` | the results as JSON, as text, as a picture |
 
 mod arms;
 mod cli;
 mod error;
+mod http;
 mod plot;
 mod report;
 mod run;
@@ -30,6 +32,7 @@ mod worker;
 pub use arms::{Arm, ArmError, Expected, built_in};
 pub use cli::{Args, Classes, EXIT_CODES, main};
 pub use error::RunError;
+pub use http::Target;
 pub use run::{Run, Workload};
 pub use worker::{MockWorker, Outcome, Waiter, WorkerSpec};
 

@@ -48,7 +48,8 @@ pub(super) fn json(load: &Workload, results: &[Measured], plot: &Path) -> Value 
         "cost": load.cost,
         "slots": load.worker.slots,
         "service_ms": load.worker.service.as_secs_f64() * 1_000.0,
-        "threads": load.threads,
+        "threads": (!load.http).then_some(load.threads),
+        "http": load.http,
         "arms": results.iter().map(|measured| arm(load, measured)).collect::<Value>(),
         "plot": plot.to_string_lossy(),
     })

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use hdrhistogram::Histogram;
 use tollgate::policy::Profile;
-use tollgate::{Engine, Request, Scheduler, Timestamp, Worker, WorkerSnapshot};
+use tollgate::{Engine, Request, Scheduler, Timestamp, Worker, WorkerError, WorkerSnapshot};
 
 use super::error::RunError;
 use super::worker::{MockWorker, Outcome, WorkerSpec};
 
 /// Longest silence before a run is given up, besides the time that the worker takes. Guessed: far above what a busy
 /// machine takes to run a thread.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is offered to the engine in each run.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Workload {
     pub threads: usize,
     /// The only worker.
     pub worker: WorkerSpec,
+    /// Requests go over HTTP, and each has a connection instead of a share of a thread.
+    pub http: bool,
 }
 
 impl Workload {
@@ -63,14 +65,13 @@ impl Run {
         load: &Workload,
         completed: impl FnMut(),
     ) -> Result<Self, RunError> {
-        let workers = WorkerSnapshot::new(1, vec![Worker::new(1)])?;
         let engine = Engine::builder(profile.clone())
-            .workers(workers.clone())
+            .workers(one_worker()?)
             .ingress_capacity(load.requests * load.classes.len())
             .start()?;
         let (worker, outcomes) = MockWorker::start(load.worker)?;
         let order = order(load);
-        let (first, rest) = order.split_at(at_once(profile, load, &workers, &order));
+        let (first, rest) = order.split_at(at_once(profile, load, &order)?);
         let gate = Arc::new(Barrier::new(load.threads + 1));
         let mut ingress = Vec::with_capacity(load.threads);
         for thread in 0..load.threads {
@@ -100,19 +101,30 @@ impl Run {
         Ok(run)
     }
 
+    /// A run in which nothing has happened yet.
+    pub(super) fn new(load: &Workload) -> Self {
+        Self {
+            completions: Vec::with_capacity(load.total()),
+            requests: load.requests,
+            waited: load.classes.iter().map(|_| Histogram::new(3).expect("3 digits are allowed")).collect(),
+            refused: vec![0; load.classes.len()],
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    /// A request of `class` is completed.
+    pub(super) fn completed(&mut self, class: usize, waited: Duration) {
+        self.completions.push(class);
+        self.waited[class].record(waited.as_micros() as u64).expect("the histogram grows");
+    }
+
     /// Collects the outcome of every request, and when the last one was.
     fn collect(
         load: &Workload,
         outcomes: &Receiver<Outcome>,
         mut completed: impl FnMut(),
     ) -> Result<(Self, Instant), RunError> {
-        let mut run = Self {
-            completions: Vec::with_capacity(load.total()),
-            requests: load.requests,
-            waited: load.classes.iter().map(|_| Histogram::new(3).expect("3 digits are allowed")).collect(),
-            refused: vec![0; load.classes.len()],
-            elapsed: Duration::ZERO,
-        };
+        let mut run = Self::new(load);
         let patience = PATIENCE + load.worker.service * 2;
         let mut end = Instant::now();
         for over in 0..load.total() {
@@ -122,8 +134,7 @@ impl Run {
             })?;
             match result {
                 Ok(waited) => {
-                    run.completions.push(class);
-                    run.waited[class].record(waited.as_micros() as u64).expect("the histogram grows");
+                    run.completed(class, waited);
                     end = at;
                 }
                 Err(_) => run.refused[class] += 1,
@@ -157,7 +168,7 @@ impl Run {
 
 /// The classes of all requests in the order of arrival: in each round one of every class, each round begins with the
 /// next class.
-fn order(load: &Workload) -> Vec<usize> {
+pub(super) fn order(load: &Workload) -> Vec<usize> {
     let classes = load.classes.len();
     (0..load.requests).flat_map(|round| (0..classes).map(move |c| (c + round) % classes)).collect()
 }
@@ -173,15 +184,19 @@ fn request(load: &Workload, class: usize) -> Request {
 
 /// How many of the first requests go at once when they come to an idle worker: one per slot, fewer if the policy has
 /// the others wait. The scheduler itself says it, without threads.
-fn at_once(profile: &Profile, load: &Workload, workers: &WorkerSnapshot, arrivals: &[usize]) -> usize {
+pub(super) fn at_once(profile: &Profile, load: &Workload, arrivals: &[usize]) -> Result<usize, WorkerError> {
     let mut scheduler = Scheduler::new(profile);
-    scheduler.set_workers(workers.clone().into());
+    scheduler.set_workers(one_worker()?.into());
     let goes = |&&class: &&usize| {
         let snapshot = request(load, class).snapshot(Timestamp::ZERO).expect("the request makes sense");
         let class = profile.classify(Some(&load.classes[class]), snapshot.uncached_tokens());
         scheduler.enqueue(class, snapshot, ()).is_ok() && scheduler.dispatch().is_some()
     };
-    arrivals.iter().take(load.worker.slots).take_while(goes).count()
+    Ok(arrivals.iter().take(load.worker.slots).take_while(goes).count())
+}
+
+fn one_worker() -> Result<WorkerSnapshot, WorkerError> {
+    WorkerSnapshot::new(1, vec![Worker::new(1)])
 }
 
 /// Lets the first requests arrive at the idle worker, one after the other, each when the one before is in its slot.
@@ -252,6 +267,7 @@ mod tests {
             cost: 512,
             threads: 4,
             worker: WorkerSpec { slots: 4, service: Duration::ZERO },
+            http: false,
         };
         let order = order(&load);
         assert_eq!(order[..6], [0, 1, 1, 0, 0, 1]);
@@ -269,9 +285,9 @@ mod tests {
                 cost,
                 threads: 1,
                 worker: WorkerSpec { slots, service: Duration::ZERO },
+                http: false,
             };
-            let workers = WorkerSnapshot::new(1, vec![Worker::new(1)]).unwrap();
-            at_once(&Profile::synthetic(threshold, Default::default()), &load, &workers, &order(&load))
+            at_once(&Profile::synthetic(threshold, Default::default()), &load, &order(&load)).unwrap()
         };
         assert_eq!(at_once(Some(1536), 4, 512), 4);
         assert_eq!(at_once(Some(1536), 1_000, 512), 4);

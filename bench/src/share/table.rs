@@ -22,15 +22,12 @@ pub(super) fn text(load: &Workload, results: &[Measured], plot: &Path) -> String
 }
 
 fn head(load: &Workload) -> Vec<String> {
-    let Workload { classes, requests, cost, threads, worker } = load;
+    let Workload { classes, requests, cost, threads, worker, http } = load;
+    let by = if *http { "over HTTP".to_owned() } else { format!("by {}", count(*threads, "thread")) };
     let offered: Vec<_> = classes.iter().map(|class| format!("{requests} {class}")).collect();
     let Machine { cores, os } = Machine::this();
     vec![
-        format!(
-            "{} requests of {cost} tokens, released at once by {}",
-            offered.join(" + "),
-            count(*threads, "thread"),
-        ),
+        format!("{} requests of {cost} tokens, released at once {by}", offered.join(" + "),),
         format!(
             "one worker, {}, {:?} per request; the first requests fill it, then the others are released",
             count(worker.slots, "slot"),

@@ -1,0 +1,129 @@
+//! Clients and workers that die at random under load.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use http_body_util::{BodyExt, Full};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::app::Mock;
+use crate::support::{OK, PATIENCE, Served, ids, options, run_for, start};
+
+/// How long it goes on: `TOLLGATE_CHAOS_SECONDS=60 cargo test -p tollgate --test router chaos` is a minute.
+fn seconds() -> Duration {
+    let asked = std::env::var("TOLLGATE_CHAOS_SECONDS").ok();
+    Duration::from_secs_f64(asked.map_or(2.0, |text| text.parse().expect("a number of seconds")))
+}
+
+/// Numbers that are the same in every run (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// One client after the other; most of them hang up early.
+async fn clients(served: &Served, seed: u64, end: Instant) -> [u64; 3] {
+    let mut dice = Dice(seed);
+    let [mut whole, mut refused, mut left] = [0; 3];
+    while Instant::now() < end {
+        let mut request = served.request("/v1/completions");
+        if dice.below(2) == 0 {
+            request = request.header("x-dynamo-meta-policy-class", "premium");
+        }
+        if dice.below(3) == 0 {
+            request = request.header("x-dynamo-session-id", format!("s{}", dice.below(20)));
+        }
+        let first = dice.below(50) as u32 * 1000;
+        let mut body = ids(first, 1 + dice.below(600) as u32);
+        body["stream"] = json!(dice.below(2) == 0);
+        body["max_tokens"] = json!(1 + dice.below(20));
+        let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
+        let patience = Duration::from_millis(1 + dice.below(60));
+        let answer = async {
+            let answer = served.client.request(request).await.ok()?;
+            let status = answer.status().as_u16();
+            answer.into_body().collect().await.ok().map(|_| status)
+        };
+        match timeout(patience, answer).await {
+            Ok(Some(OK)) => whole += 1,
+            Ok(_) => refused += 1,
+            Err(_) => left += 1,
+        }
+    }
+    [whole, refused, left]
+}
+
+#[test]
+fn after_clients_and_workers_have_died_at_random_every_gauge_is_zero() {
+    let end = Instant::now() + seconds();
+    let test = async {
+        let defaults = options(&["--mock-prefill", "100000", "--mock-decode", "1000"]);
+        let mut mocks = Vec::new();
+        let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/policies/premium_4x.yaml");
+        let mut args =
+            vec!["--policy".to_owned(), policy.to_owned(), "--health-interval".into(), "0.02".into()];
+        for _ in 0..3 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let mock = Mock::on(listener, &defaults.mock, &defaults.requests).unwrap();
+            args.extend(["--worker".into(), mock.url().to_string()]);
+            mocks.push((addr, Some(mock)));
+        }
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let served = std::sync::Arc::new(start(&args).await);
+        let mut all = JoinSet::new();
+        for seed in 1..=24 {
+            let served = served.clone();
+            all.spawn(async move { clients(&served, seed, end).await });
+        }
+        let mut dice = Dice(99);
+        while Instant::now() < end {
+            sleep(Duration::from_millis(5 + dice.below(60))).await;
+            let (addr, mock) = &mut mocks[dice.below(3) as usize];
+            *mock = match mock.take() {
+                Some(_) => None,
+                // Connections of the old one may be in the way for a moment.
+                None => TcpListener::bind(*addr)
+                    .await
+                    .ok()
+                    .map(|listener| Mock::on(listener, &defaults.mock, &defaults.requests).unwrap()),
+            };
+        }
+        let mut sum = [0; 3];
+        while let Some(counts) = all.join_next().await {
+            sum.iter_mut().zip(counts.unwrap()).for_each(|(sum, count)| *sum += count);
+        }
+        assert!(sum[0] > 0 && sum[2] > 0, "nothing happened: {sum:?}");
+        served.settles().await;
+        let picture = served.picture().await;
+        for class in picture["models"]["m"]["classes"].as_array().unwrap() {
+            let count = |name: &str| class[name].as_u64().unwrap();
+            let refused: u64 =
+                class["refused"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+            let ended =
+                count("dispatched") + count("expired") + count("cancelled") + count("failed") + refused;
+            assert_eq!(count("submitted"), ended, "{class:#}");
+        }
+        // And it goes on: as soon as a worker is back, requests are served.
+        let (addr, mock) = &mut mocks[0];
+        while mock.is_none() {
+            let listener = TcpListener::bind(*addr).await.ok();
+            *mock = listener.map(|it| Mock::on(it, &defaults.mock, &defaults.requests).unwrap());
+        }
+        served
+            .when("up", |p| p["workers"].as_array().unwrap().iter().any(|worker| worker["up"] == true))
+            .await;
+        assert_eq!(served.complete(ids(1, 8)).await.status, OK);
+        eprintln!("whole, refused or broken, left: {sum:?}");
+    };
+    run_for(seconds() + PATIENCE, test);
+}
