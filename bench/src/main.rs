@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
-use tollgate_bench::{compare, share};
+use tollgate_bench::{compare, replay, share, stress};
 
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: stress::Counting<MiMalloc> = stress::Counting(MiMalloc);
 
 /// Experiments with the tollgate scheduler. Without a subcommand: `share`.
 #[derive(Parser)]
@@ -27,6 +27,15 @@ enum Experiment {
     /// The peer and this scheduler side by side; needs the feature `peer`.
     #[command(after_help = compare::EXIT_CODES)]
     Compare(compare::Args),
+    /// What a policy would do with recorded traffic: the real scheduler on virtual time.
+    #[command(after_help = replay::EXIT_CODES)]
+    Replay(replay::Args),
+    /// One policy with many settings on recorded traffic, and which of them are best.
+    #[command(after_help = replay::sweep::EXIT_CODES)]
+    Sweep(replay::sweep::Args),
+    /// Sustained load through the whole engine: throughput, latency, shares, and whether the books balance.
+    #[command(after_help = stress::EXIT_CODES)]
+    Stress(stress::Args),
 }
 
 fn main() -> ExitCode {
@@ -34,5 +43,8 @@ fn main() -> ExitCode {
     match experiment.unwrap_or(Experiment::Share(share)) {
         Experiment::Share(args) => share::main(&args),
         Experiment::Compare(args) => compare::main(&args),
+        Experiment::Replay(args) => replay::main(&args),
+        Experiment::Sweep(args) => replay::sweep::main(&args),
+        Experiment::Stress(args) => stress::main(&args),
     }
 }

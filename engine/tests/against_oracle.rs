@@ -3,6 +3,8 @@
 //! `TOLLGATE_ORACLE_CASES=n` runs n cases instead of 2,000, `TOLLGATE_ORACLE_SEED=s` replays one. A failure prints
 //! the seed.
 
+#[path = "../fuzz/bodies/driver.rs"]
+mod driver;
 mod oracle;
 
 use std::collections::HashMap;
@@ -161,7 +163,11 @@ struct Case {
 
 impl Case {
     fn run(seed: u64, operations: usize) -> Coverage {
-        let mut world = World::new(seed);
+        Self::drawn(seed, Rng::new(seed), operations)
+    }
+
+    fn drawn(seed: u64, rng: Rng, operations: usize) -> Coverage {
+        let mut world = World::new(rng);
         let profile = world.profile();
         let mix = Mix::new(&mut world.rng);
         let mut case = Self::new(seed, &profile);
@@ -182,11 +188,7 @@ impl Case {
             seed,
             at: 0,
             op: None,
-            // Both ways to decide between classes, in turn: the scan, and the index that many classes need.
-            real: match seed % 2 {
-                0 => Scheduler::new(profile),
-                _ => Scheduler::new(profile).always_index_classes(),
-            },
+            real: Scheduler::new(profile),
             oracle: Oracle::new(profile),
             keys: HashMap::new(),
             bookings: HashMap::new(),
@@ -463,6 +465,19 @@ fn seen(real: &Scheduler<u64>, numbers: &[Option<ClassId>], dispatch: &Dispatch<
     });
     let class = of_number(numbers, request.class);
     Dispatched { id: request.payload, class, outcome: outcome.map_err(Clone::clone) }
+}
+
+/// A case that a fuzzer writes: the first byte is the seed, the rest decides the draws.
+pub(crate) fn run(script: &[u8]) {
+    if let [seed, script @ ..] = script {
+        let seed = u64::from(*seed);
+        Case::drawn(seed, Rng::scripted(seed, script), OPERATIONS);
+    }
+}
+
+#[test]
+fn the_scheduler_decides_as_the_naive_one_does_by_changed_scripts() {
+    driver::pass("scheduler", &[], 300, run);
 }
 
 /// A number from the environment; whatever else stands there is a mistake.

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tollgate::metrics::Metrics;
 use tollgate::policy::{ClassSpec, PolicySpec, Profile, QueuePolicy};
 use tollgate::{
     CachedOn, Candidates, Constraints, EndpointIndex, Engine, Pin, Request, Selector, Worker, WorkerId,
@@ -75,11 +76,11 @@ fn a_warm_arbiter_allocates_nothing_per_request() {
     let wspt = ClassSpec { name: "wspt".into(), order: QueuePolicy::Wspt, quantum: 300, ..fcfs.clone() };
     let profile = Profile::new(PolicySpec { classes: vec![fcfs, wspt], ..PolicySpec::default() }).unwrap();
     let seen = Arc::new(AtomicU64::new(0));
-    let engine = Engine::builder(profile)
+    let builder = Engine::builder(profile)
         .workers(WorkerSnapshot::new(1, (0..4).map(Worker::new).collect()).unwrap())
-        .selector(Spy(seen.clone()))
-        .start()
-        .unwrap();
+        .selector(Spy(seen.clone()));
+    // Nor does counting for the exporter.
+    let engine = Metrics::new().start("pool", builder).unwrap();
     let requests = requests();
     let round = || {
         let mut admissions = requests.iter().map(|r| engine.admit(r.clone()).unwrap()).collect();

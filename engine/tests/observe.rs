@@ -10,8 +10,8 @@ use threaded::{
 };
 use tollgate::policy::{ClassId, ClassSpec, Profile};
 use tollgate::{
-    ClassStatus, Endpoint, Engine, EngineSnapshot, Observed, Observer, Pin, Reason, Request, WorkerId,
-    WorkerSnapshot,
+    Admission, ClassStatus, Endpoint, Engine, EngineSnapshot, Observed, Observer, Pin, Reason, Request,
+    WorkerId, WorkerSnapshot,
 };
 
 /// What an observer was told: class, cost and what became of the request.
@@ -138,6 +138,37 @@ fn requests_of_one_turn_are_told_of_as_they_are_counted() {
     let a = &picture.classes[0];
     assert_eq!((a.cancelled, a.dispatched), (33, 67));
     assert_eq!((scribe.count(a, "cancelled"), scribe.count(a, "to 1/0")), (33, 67));
+}
+
+/// Lets a caller leave as soon as another request is dispatched: in the middle of a turn.
+struct Leaves(Arc<Mutex<Option<Admission>>>);
+
+impl Observer for Leaves {
+    fn dispatched(&mut self, request: &Observed<'_>, _: Endpoint) {
+        if request.snapshot.cost() == 3 {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+}
+
+#[test]
+fn a_request_that_fails_when_its_caller_has_just_left_is_cancelled() {
+    let (scribe, caller) = (Scribe::default(), Arc::new(Mutex::new(None)));
+    let braked = Braked::built(vec![class("a", 100)], vec![worker(1)], |builder| {
+        builder.observer(Leaves(caller.clone())).observer(scribe.clone())
+    });
+    let engine = &braked.engine;
+    let nowhere = Pin { worker: WorkerId(9), rank: None };
+    let first = braked.at_once(|| {
+        let fails = Request { pin: Some(nowhere), ..Request::new(2, 0).with_class("a") };
+        let first = engine.admit(Request::new(3, 0).with_class("a")).unwrap();
+        *caller.lock().unwrap() = Some(engine.admit(fails).unwrap());
+        first
+    });
+    drop(permit(first));
+    let picture = until(engine, |picture| picture.classes[0].cancelled == 1);
+    assert_eq!((picture.classes[0].failed, picture.arbiter.decisions), (0, 3));
+    assert_eq!(scribe.count(&picture.classes[0], "cancelled"), 1);
 }
 
 #[test]

@@ -62,14 +62,12 @@ fn steps_per_decision_do_not_depend_on_the_number_of_workers() {
 fn ten_active_classes_of_ten_thousand_cost_about_what_ten_of_ten_cost() {
     let few = steps(10, 10, 512, 700, 1);
     let many = steps(10_000, 10, 512, 700, 1);
-    // Each of the few nodes of the index that a decision visits is one of 14 levels.
-    assert!(many <= 30 * few.max(10), "{many} steps, {few} with ten classes");
+    assert!(many <= 2 * few, "{many} steps, {few} with ten classes");
 }
 
 #[test]
-fn steps_per_decision_grow_like_the_logarithm_of_the_number_of_classes() {
+fn steps_per_decision_do_not_depend_on_the_number_of_classes() {
     let at = |classes| steps(classes, classes, 512, 700, 1);
     let (hundred, ten_thousand) = (at(100), at(10_000));
-    assert!(ten_thousand <= 3 * hundred, "{ten_thousand} steps among 10,000 classes, {hundred} among 100");
-    assert!(ten_thousand < 500, "{ten_thousand}");
+    assert!(ten_thousand <= hundred + 1, "{ten_thousand} steps among 10,000 classes, {hundred} among 100");
 }

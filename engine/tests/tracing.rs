@@ -154,6 +154,34 @@ fn whatever_else_becomes_of_a_request_is_the_outcome_of_its_span() {
 }
 
 #[test]
+fn behind_the_tower_layer_the_span_is_that_of_the_response() {
+    use std::future::ready;
+
+    use http::{Request, Response};
+    use tollgate::tower::{HeldPermit, PermitLayer, refuse_by_status};
+    use tower::{Layer, Service, service_fn};
+
+    traced(|ledger| {
+        let engine = engine(vec![class("a", 1)], vec![worker(1)]);
+        let inner = service_fn(|request: Request<String>| {
+            let permit = request.extensions().get::<HeldPermit>().unwrap().clone();
+            permit.span().in_scope(|| drop(tracing::info_span!("upstream")));
+            ready(Ok::<_, std::io::Error>(Response::new("answer".to_owned())))
+        });
+        let ask = |_: &Request<String>| Ok(tollgate::Request::new(1, 0));
+        let mut service = PermitLayer::new(engine, ask, refuse_by_status::<String>).layer(inner);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let response = runtime.block_on(service.call(Request::new(String::new()))).unwrap();
+        let [request, upstream] = &ledger.spans()[..] else { panic!("{:?}", ledger.spans()) };
+        assert_eq!((request.closed, upstream.parent.as_deref()), (false, Some("request")));
+        let permit = response.body().permit().unwrap().clone();
+        drop(response);
+        assert!(ledger.spans()[0].closed);
+        assert!(permit.span().is_none());
+    });
+}
+
+#[test]
 fn a_future_has_the_same_span_wherever_it_is_polled() {
     traced(|ledger| {
         let engine = engine(vec![class("a", 1)], vec![worker(1)]);

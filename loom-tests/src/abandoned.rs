@@ -7,8 +7,8 @@
 //! Modelled: both queues, the ticket, the loads that a dropped answer gives back, and the sleep; loom looks for tickets
 //! that nobody frees. Trusted: the scheduler, for which a single place stands in.
 
-use loom::sync::Arc;
-use loom::thread;
+use crate::checker::sync::Arc;
+use crate::checker::thread;
 use tollgate::sync::dirty::DirtyBitmap;
 use tollgate::sync::ingress::{ABANDONED, Consumer, Producer, abandoned_queue, queue};
 use tollgate::sync::load::{EndpointLoad, Releases};

@@ -4,9 +4,9 @@
 //! have looked at the last of the news by then.
 //! Modelled: the bits and the counters. Trusted: nothing; a release also notifies, which here finds nobody asleep.
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::thread;
+use crate::checker::sync::Arc;
+use crate::checker::sync::atomic::{AtomicU32, Ordering};
+use crate::checker::thread;
 use tollgate::sync::dirty::DirtyBitmap;
 use tollgate::sync::load::{EndpointLoad, Releases};
 use tollgate::sync::sleep::sleep;
@@ -58,9 +58,9 @@ fn two_releases_against_sweep_read_and_the_next_booking() {
     });
 }
 
-/// Two threads each write news and mark its bit, while this one sweeps and looks at the news of the bits.
-fn two_markers_against_a_sweep(bits: [usize; 2]) {
-    let dirty = Arc::new(DirtyBitmap::new(2));
+/// Threads each write news and mark its bit, while this one sweeps and looks at the news of the bits.
+pub(crate) fn markers_against_a_sweep<const N: usize>(bits: [usize; N]) {
+    let dirty = Arc::new(DirtyBitmap::new(64));
     let news = bits.map(|bit| (bit, Arc::new(AtomicU32::new(0))));
     let markers = news.clone().map(|(bit, news)| {
         let dirty = dirty.clone();
@@ -69,7 +69,7 @@ fn two_markers_against_a_sweep(bits: [usize; 2]) {
             dirty.mark(bit);
         })
     });
-    let mut view = [0, 0];
+    let mut view = [0; N];
     let mut look = |swept| {
         for (view, (bit, news)) in view.iter_mut().zip(&news) {
             if *bit == swept {
@@ -82,19 +82,17 @@ fn two_markers_against_a_sweep(bits: [usize; 2]) {
         marker.join().unwrap();
     }
     dirty.sweep(look);
-    assert_eq!(view, [1, 1]);
+    assert_eq!(view, [1; N]);
 }
 
 #[test]
 fn mark_of_a_bit_that_another_has_marked_against_a_sweep() {
-    check("dirty: two markers of one bit against a sweep", bound::NONE, || {
-        two_markers_against_a_sweep([0, 0])
-    });
+    check("dirty: two markers of one bit against a sweep", bound::NONE, || markers_against_a_sweep([0, 0]));
 }
 
 #[test]
 fn marks_of_two_bits_of_a_word_against_a_sweep() {
-    check("dirty: markers of two bits against a sweep", bound::NONE, || two_markers_against_a_sweep([0, 1]));
+    check("dirty: markers of two bits against a sweep", bound::NONE, || markers_against_a_sweep([0, 1]));
 }
 
 #[test]

@@ -10,18 +10,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use loom::thread::{self, JoinHandle};
+use crate::checker::thread::{self, JoinHandle};
 use tollgate::policy::{ClassSpec, PolicySpec, Profile};
 use tollgate::{
     Admission, Candidates, ClassChoice, ClassGuard, CorePinning, EndpointIndex, Engine, EngineSnapshot,
     LeastLoaded, Permit, Reason, Rejected, Request, Selector, Worker, WorkerSnapshot,
 };
 
-use crate::model::{Seen, bound, check_late};
+use crate::model::{Seen, begin, bound, check_late, stop};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Prefill tokens of every request that makes a worker busy.
-const TOKENS: u64 = 8;
+pub(crate) const TOKENS: u64 = 8;
 
 /// The default selector, which starts the exploration with the first request that it sees.
 #[derive(Default)]
@@ -32,33 +32,28 @@ struct Starter {
 impl Selector for Starter {
     fn select(&mut self, candidates: &Candidates<'_>) -> Option<EndpointIndex> {
         if !std::mem::replace(&mut self.explores, true) {
-            loom::explore();
+            begin();
         }
         LeastLoaded.select(candidates)
     }
 }
 
-/// Lets the request that names its class have it, and looks after a caller that finds its queue closed: when it looks
-/// again, it finds another queue or the engine closed. Only after a yield does loom take it that the caller sees at
-/// some time what has changed.
-#[derive(Default)]
+/// Lets the request that names its class have it, and counts how often its caller looks for a queue. One that finds a
+/// queue closed has to see in the next look what was done before that: the engine closed, or another queue.
 struct LetsPass {
-    came_by: AtomicUsize,
+    looks_left: AtomicUsize,
 }
 
 impl ClassGuard for LetsPass {
     fn choose(&self, _: &Request) -> ClassChoice {
-        match self.came_by.fetch_add(1, Ordering::Relaxed) {
-            0 => {}
-            1 => thread::yield_now(),
-            _ => panic!("one request found two queues closed"),
-        }
+        let left = self.looks_left.fetch_sub(1, Ordering::Relaxed);
+        assert_ne!(left, 0, "a queue was closed, and its caller does not see why");
         ClassChoice::AsAsked
     }
 }
 
 /// A policy of these classes, for each of which a worker is busy with any load.
-fn one_at_a_time(classes: &[&str]) -> Profile {
+pub(crate) fn one_at_a_time(classes: &[&str]) -> Profile {
     let classes: Vec<_> = classes.iter().map(|name| (*name, Some(0))).collect();
     policy(&classes)
 }
@@ -75,34 +70,39 @@ fn policy(classes: &[(&str, Option<u64>)]) -> Profile {
 }
 
 /// One worker on which others have booked `load` tokens.
-fn worker(version: u64, load: u64) -> WorkerSnapshot {
+pub(crate) fn worker(version: u64, load: u64) -> WorkerSnapshot {
     let worker = Worker { external_load: vec![load], ..Worker::new(1) };
     WorkerSnapshot::new(version, vec![worker]).expect("a valid worker")
 }
 
-/// An engine with one worker, on which the permit has booked `tokens`.
-fn started(profile: Profile, tokens: u64) -> (Engine, Permit) {
-    started_on(worker(1, 0), profile, tokens)
+/// An engine with one worker, on which the permit has booked `tokens`. The request that names its class finds a queue
+/// at its first look, or the engine closed.
+pub(crate) fn started(profile: Profile, tokens: u64) -> (Engine, Permit) {
+    started_on(worker(1, 0), profile, tokens, 1)
 }
 
-fn started_on(workers: WorkerSnapshot, profile: Profile, tokens: u64) -> (Engine, Permit) {
+/// The same with a worker and a number of looks.
+fn started_on(workers: WorkerSnapshot, profile: Profile, tokens: u64, looks: usize) -> (Engine, Permit) {
     let engine = Engine::builder(profile)
         .workers(workers)
         .pinning(CorePinning::Off)
         .selector(Starter::default())
-        .class_guard(LetsPass::default())
+        .class_guard(LetsPass { looks_left: AtomicUsize::new(looks) })
         .start()
         .expect("nothing keeps it from starting");
     let permit = admit(&engine, tokens).wait().expect("there is room");
     (engine, permit)
 }
 
-fn admit(engine: &Engine, tokens: u64) -> Admission {
+pub(crate) fn admit(engine: &Engine, tokens: u64) -> Admission {
     engine.admit(Request::new(tokens, 0)).expect("open")
 }
 
 /// Another caller, with an engine of its own.
-fn caller<T: 'static>(engine: &Engine, body: impl FnOnce(Engine) -> T + 'static) -> JoinHandle<T> {
+pub(crate) fn caller<T: Send + 'static>(
+    engine: &Engine,
+    body: impl FnOnce(Engine) -> T + Send + 'static,
+) -> JoinHandle<T> {
     let engine = engine.clone();
     thread::spawn(move || body(engine))
 }
@@ -124,7 +124,7 @@ fn outcome(engine: &Engine) -> (&'static str, Option<Permit>) {
 }
 
 /// Closes and checks that every request has ended once and nothing is booked.
-fn end(engine: Engine) -> EngineSnapshot {
+pub(crate) fn end(engine: Engine) -> EngineSnapshot {
     engine.close();
     engine.join();
     let Err(Rejected { reason, .. }) = engine.admit(Request::new(TOKENS, 0)) else { panic!("closed") };
@@ -142,11 +142,11 @@ fn end(engine: Engine) -> EngineSnapshot {
 
 /// The same, but how it closes is not explored.
 fn over(engine: Engine) -> EngineSnapshot {
-    loom::stop_exploring();
+    stop();
     end(engine)
 }
 
-fn sum(picture: &EngineSnapshot, count: impl Fn(&tollgate::ClassStatus) -> u64) -> u64 {
+pub(crate) fn sum(picture: &EngineSnapshot, count: impl Fn(&tollgate::ClassStatus) -> u64) -> u64 {
     picture.classes.iter().map(count).sum()
 }
 
@@ -301,7 +301,7 @@ fn admission_against_a_reload_without_its_class() {
     let seen = Seen::default();
     let note = seen.clone();
     check_late("engine: admission against a reload without its class", bound::ENGINE, move || {
-        let (engine, permit) = started(one_at_a_time(&["a", "b"]), 0);
+        let (engine, permit) = started_on(worker(1, 0), one_at_a_time(&["a", "b"]), 0, 2);
         let [old, new] = ["a", "b"].map(|name| engine.profile().class_id(name).expect("a class"));
         let other = caller(&engine, |engine| {
             let request = Request::new(TOKENS, 0).with_class("a");
@@ -334,7 +334,7 @@ fn publish_against_an_admission_that_waits_for_it() {
     check_late("engine: publish against an admission that waits for it", bound::ENGINE, || {
         // The first request goes to a worker that is busy for the second.
         let profile = policy(&[("any", None), ("a", Some(0))]);
-        let (engine, permit) = started_on(worker(1, TOKENS), profile, 0);
+        let (engine, permit) = started_on(worker(1, TOKENS), profile, 0, 1);
         let other = caller(&engine, |engine| outcome(&engine).0);
         engine.publish(worker(2, 0)).expect("newer");
         assert_eq!(other.join().unwrap(), "dispatched");
@@ -361,6 +361,19 @@ fn picture_against_sleep() {
     check_late("engine: picture against sleep", bound::ENGINE_ONE_CALLER, || {
         let (engine, permit) = started(one_at_a_time(&["a"]), 0);
         assert_eq!(sum(&engine.snapshot(), |class| class.dispatched), 1);
+        drop(permit);
+        over(engine);
+    });
+}
+
+#[test]
+fn two_pictures_against_sleep() {
+    check_late("engine: two pictures against sleep", bound::ENGINE, || {
+        let (engine, permit) = started(one_at_a_time(&["a"]), 0);
+        let other = caller(&engine, |engine| engine.snapshot());
+        for picture in [engine.snapshot(), other.join().unwrap()] {
+            assert_eq!(sum(&picture, |class| class.dispatched), 1);
+        }
         drop(permit);
         over(engine);
     });

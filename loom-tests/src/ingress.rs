@@ -4,7 +4,7 @@
 //! is a race that loom reports. Loom's `Arc` reports items that nobody frees.
 //! Trusted: `T` itself travels beside the link, with the same publication.
 
-use loom::thread;
+use crate::checker::thread;
 use tollgate::sync::ingress::{Consumer, Producer, PushError, Queued, queue};
 
 use crate::model::{bound, check};
@@ -115,21 +115,35 @@ fn drained(consumer: &mut Consumer<u32>) -> Vec<u32> {
 
 #[test]
 fn close_against_two_pushes() {
-    check("ingress: close against two pushes", bound::TWO_PUSHES_AND_CLOSE, || {
-        let (producer, mut consumer) = queue(2);
-        let other = producer.clone();
-        let left = thread::spawn(move || push(&producer, 1));
-        let right = thread::spawn(move || push(&other, 2));
-        let mut out = Vec::new();
-        consumer.close(|item| out.push(*item));
-        out.sort_unstable();
-        let outcome = [(1, left.join().unwrap()), (2, right.join().unwrap())];
-        assert!(drained(&mut consumer).is_empty(), "nothing comes after the close");
-        let accepted: Vec<u32> =
-            outcome.iter().filter(|(_, pushed)| *pushed == Pushed::Accepted).map(|(item, _)| *item).collect();
-        assert_eq!(out, accepted);
-        assert!(outcome.iter().all(|(_, pushed)| *pushed != Pushed::Full));
-    });
+    check("ingress: close against two pushes", bound::TWO_PUSHES_AND_CLOSE, || close_against(2, 1));
+}
+
+/// Some threads push some items each while this one drains all but the last time, and then closes.
+pub(crate) fn close_against(threads: u32, each: u32) {
+    let (producer, mut consumer) = queue((threads * each) as usize);
+    let pushers: Vec<_> = (0..threads)
+        .map(|thread| {
+            let producer = producer.clone();
+            thread::spawn(move || {
+                let items = thread * each..(thread + 1) * each;
+                items.map(|item| (item, push(&producer, item))).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let mut out = Vec::new();
+    for _ in 1..each {
+        consumer.drain(threads as usize, |item| out.push(*item));
+    }
+    consumer.close(|item| out.push(*item));
+    let of = |thread| out.iter().copied().filter(move |item| item / each == thread);
+    assert!((0..threads).all(|thread| of(thread).is_sorted()), "first in, first out per producer: {out:?}");
+    out.sort_unstable();
+    let outcome: Vec<_> = pushers.into_iter().flat_map(|pusher| pusher.join().unwrap()).collect();
+    assert!(drained(&mut consumer).is_empty(), "nothing comes after the close");
+    let accepted: Vec<u32> =
+        outcome.iter().filter(|(_, pushed)| *pushed == Pushed::Accepted).map(|(item, _)| *item).collect();
+    assert_eq!(out, accepted);
+    assert!(outcome.iter().all(|(_, pushed)| *pushed != Pushed::Full));
 }
 
 #[test]

@@ -13,22 +13,32 @@
 //! RUSTFLAGS="--cfg loom" cargo test --release -p tollgate-loom --lib ticket
 //! ```
 //!
+//! The same models, and some with more threads than loom can do (`many.rs`), run under shuttle, which tries some
+//! thousand random schedules of each, the same ones every time. It knows no older values.
+//!
 //! What no model covers: executions in which a load sees a store that comes later in its own past (load buffering),
 //! spurious failures of weak exchanges, the time limit of a sleep, and what is not modelled in a file's header.
 
 #[cfg(all(loom, test))]
+use loom as checker;
+#[cfg(all(shuttle, test))]
+use shuttle as checker;
+
+#[cfg(all(any(loom, shuttle), test))]
 mod abandoned;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod dirty;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod engine;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod ingress;
-#[cfg(all(loom, test))]
+#[cfg(all(shuttle, test))]
+mod many;
+#[cfg(all(any(loom, shuttle), test))]
 mod model;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod sleep;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod snapshot;
-#[cfg(all(loom, test))]
+#[cfg(all(any(loom, shuttle), test))]
 mod ticket;

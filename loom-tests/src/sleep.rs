@@ -7,8 +7,8 @@
 //! Trusted: `park` and `unpark`, for which loom has its own; in it the unparked thread sees everything that the
 //! unparking one has done. A sleep with a time limit is one without.
 
-use loom::sync::Arc;
-use loom::thread;
+use crate::checker::sync::Arc;
+use crate::checker::thread;
 use tollgate::sync::DataArc;
 use tollgate::sync::dirty::DirtyBitmap;
 use tollgate::sync::ingress::{Consumer, Producer, Queued, queue};
@@ -66,16 +66,19 @@ fn sleep_against_two_pushes_in_a_row() {
 
 #[test]
 fn sleep_against_two_notifiers() {
-    check("sleep: against two notifiers", bound::TWO_NOTIFIERS, || {
-        let (notifier, mut sleeper) = sleep();
-        let (producer, mut consumer) = queue(2);
-        let dirty = Arc::new(DirtyBitmap::new(1));
-        for _ in 0..2 {
-            let (producer, marks, notifier) = (producer.clone(), dirty.clone(), notifier.clone());
-            thread::spawn(move || admit(&producer, &marks, &notifier));
-        }
-        arbitrate(2, &mut consumer, &dirty, &mut sleeper);
-    });
+    check("sleep: against two notifiers", bound::TWO_NOTIFIERS, || sleep_against(2, 1));
+}
+
+/// Some threads admit some requests each.
+pub(crate) fn sleep_against(threads: usize, each: usize) {
+    let (notifier, mut sleeper) = sleep();
+    let (producer, mut consumer) = queue(threads * each);
+    let dirty = Arc::new(DirtyBitmap::new(1));
+    for _ in 0..threads {
+        let (producer, marks, notifier) = (producer.clone(), dirty.clone(), notifier.clone());
+        thread::spawn(move || (0..each).for_each(|_| admit(&producer, &marks, &notifier)));
+    }
+    arbitrate(threads * each, &mut consumer, &dirty, &mut sleeper);
 }
 
 #[test]

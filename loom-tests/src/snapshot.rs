@@ -4,7 +4,7 @@
 //! seen.
 //! Trusted: arc-swap, which loom cannot look into; a stand-in with a mutex takes its place.
 
-use loom::thread;
+use crate::checker::thread;
 use tollgate::sync::DataArc;
 use tollgate::sync::snapshot::SnapshotCell;
 

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use loom::sync::Arc;
-use loom::thread::{self, ThreadId};
+use crate::checker::sync::Arc;
+use crate::checker::thread::{self, ThreadId};
 use tollgate::sync::DataArc;
 use tollgate::sync::dirty::DirtyBitmap;
 use tollgate::sync::load::{EndpointLoad, Releases};
@@ -126,7 +126,7 @@ fn answer_against_try_take_then_drop() {
 fn answer_against_wait() {
     check("ticket: answer against wait", bound::NONE, || {
         answer_against(|mut asker| {
-            let (booking, question) = loom::future::block_on(poll_fn(|cx| asker.poll(cx)));
+            let (booking, question) = crate::checker::future::block_on(poll_fn(|cx| asker.poll(cx)));
             assert_eq!(question, 1);
             drop(booking);
         });

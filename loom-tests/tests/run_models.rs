@@ -1,25 +1,38 @@
-//! Runs the loom models, which need a build of their own, as part of every `cargo test`.
-#![cfg(not(loom))]
+//! Runs the models under loom and under shuttle, which need builds of their own, as part of every `cargo test`.
+#![cfg(not(any(loom, shuttle)))]
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// What the models print, between the number and the name.
 const EXECUTIONS: &str = " executions of ";
 
 #[test]
-fn every_model_is_green() {
+fn every_model_is_green_under_loom() {
+    run_under("loom");
+}
+
+#[test]
+fn every_model_is_green_under_shuttle() {
+    run_under("shuttle");
+}
+
+fn run_under(checker: &str) {
+    // Both use all cores.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut rustflags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    rustflags.push_str(" --cfg loom");
+    rustflags.push_str(&format!(" --cfg {checker}"));
     let output = Command::new(cargo)
         .args(["test", "--release", "--package", "tollgate-loom", "--lib", "--no-fail-fast"])
         .arg("--manifest-path")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
         // Its own folder: with other flags it would rebuild the caller's, whose lock may be held.
         .arg("--target-dir")
-        .arg(target.parent().expect("the tmp folder is in the target folder").join("loom"))
+        .arg(target.parent().expect("the tmp folder is in the target folder").join(checker))
         .env("RUSTFLAGS", rustflags.trim_start())
         // Would take precedence over RUSTFLAGS.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")

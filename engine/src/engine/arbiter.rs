@@ -26,7 +26,7 @@ use crate::scheduler::{Dispatch, Expired, Picked, Refused, Scheduler};
 use crate::sync::ingress::{ABANDONED, Consumer, Queued};
 use crate::sync::sleep::Sleeper;
 use crate::sync::snapshot::Reader;
-use crate::sync::{Arc, DataArc, spin_loop, spins};
+use crate::sync::{Arc, DataArc, Step, point, spin_loop, spins};
 use crate::time::Timestamp;
 use crate::worker::WorkerSnapshot;
 
@@ -219,6 +219,7 @@ impl Arbiter {
     fn turn(&mut self, now: Timestamp) -> bool {
         // Taken before anything else, so that the picture shows all that its asker has done before.
         let questions = self.shared.wanted.take();
+        point(Step::Turn);
         #[cfg(test)]
         assert!(!self.shared.fault.load(crate::sync::Ordering::Relaxed), "told to by a test");
         let mut busy = !questions.is_empty();

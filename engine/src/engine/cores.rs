@@ -21,7 +21,7 @@ pub(super) struct Impossible {
 }
 
 /// Pins the calling thread.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(super) fn pin(pinning: CorePinning) -> Result<(), Impossible> {
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
     let (core, wanted) = match pinning {
@@ -39,7 +39,7 @@ pub(super) fn pin(pinning: CorePinning) -> Result<(), Impossible> {
 }
 
 /// A model has no cores.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub(super) fn pin(_: CorePinning) -> Result<(), Impossible> {
     Ok(())
 }

@@ -75,7 +75,7 @@ impl<O: Copy> Marks<O> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -310,7 +310,7 @@ impl fmt::Display for StaleSnapshot {
 
 impl std::error::Error for StaleSnapshot {}
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::policy::{ClassSpec, PolicySpec};

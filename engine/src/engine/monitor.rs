@@ -9,6 +9,18 @@ use crate::sync::ticket::ticket;
 use crate::sync::{Arc, Thread, current};
 
 /// Takes pictures of an engine without keeping it open: for exporters, which live as long as the process.
+///
+/// ```
+/// use tollgate::Engine;
+/// use tollgate::policy::{Profile, QueuePolicy};
+///
+/// let engine = Engine::builder(Profile::synthetic(None, QueuePolicy::Fcfs)).start()?;
+/// let monitor = engine.monitor();
+/// drop(engine.admit(tollgate::Request::new(1, 0))?);
+/// drop(engine); // the last clone: it closes
+/// assert_eq!(monitor.snapshot().classes[0].ended(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Monitor {
     shared: Arc<Shared>,

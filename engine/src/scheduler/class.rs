@@ -23,10 +23,28 @@ pub struct Usage {
     pub cached_tokens: u64,
 }
 
+/// What usual requests do not touch.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub(super) name: DataArc<str>,
+    pub(super) busy: BusyRule,
+    limits: LimitsPerWorker,
+}
+
+impl About {
+    fn new(name: DataArc<str>, spec: &ClassSpec) -> Box<Self> {
+        Box::new(Self { name, busy: spec.busy, limits: spec.limits })
+    }
+
+    fn is_limited(&self) -> bool {
+        self.limits != LimitsPerWorker::default()
+    }
+}
+
 /// One class.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
-    pub(super) name: DataArc<str>,
+    pub(super) about: Box<About>,
     pub(super) order: Order,
     pub(super) view: ViewId,
     pub(super) gate: GateId,
@@ -35,13 +53,13 @@ pub(super) struct Class {
     pub(super) exact: [IndexedHeap<OrderKey>; 2],
     /// Whether the scheduler's list of constrained heads has this class.
     pub(super) listed: bool,
-    pub(super) busy: BusyRule,
     pub(super) max_queue_time: Option<Duration>,
     /// Whether requests still come to this class; if not, it drains.
     pub(super) active: bool,
-    /// Requests in the order of their enqueueing.
+    /// Requests that are in heaps, in the order of their enqueueing.
     pub(super) ages: Ages,
-    limits: LimitsPerWorker,
+    /// Whether there is a limit at all.
+    limited: bool,
     requests: u64,
     raw: u128,
     cached: u128,
@@ -50,19 +68,19 @@ pub(super) struct Class {
 impl Class {
     /// An empty class; its view and gate are still to be set.
     pub(super) fn new(spec: &ClassSpec, shared: LaneId) -> Self {
+        let about = About::new(spec.name.as_str().into(), spec);
         Self {
-            name: spec.name.as_str().into(),
+            limited: about.is_limited(),
+            about,
             order: Order::of(spec),
             view: ViewId(u32::MAX),
             gate: GateId(u32::MAX),
             shared,
             exact: Default::default(),
             listed: false,
-            busy: spec.busy,
             max_queue_time: spec.max_queue_time,
             active: true,
             ages: Ages::EMPTY,
-            limits: spec.limits,
             requests: 0,
             raw: 0,
             cached: 0,
@@ -72,9 +90,9 @@ impl Class {
     /// Takes over new settings; what waits stays.
     pub(super) fn reconfigure(&mut self, spec: &ClassSpec) {
         self.order = Order::of(spec);
-        self.busy = spec.busy;
+        self.about = About::new(self.about.name.clone(), spec);
+        self.limited = self.about.is_limited();
         self.max_queue_time = spec.max_queue_time;
-        self.limits = spec.limits;
         self.active = true;
     }
 
@@ -85,6 +103,11 @@ impl Class {
             raw_isl_tokens: saturate(self.raw),
             cached_tokens: saturate(self.cached),
         }
+    }
+
+    /// Requests that wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.requests
     }
 
     pub(super) fn has_waiting(&self) -> bool {
@@ -108,22 +131,28 @@ impl Class {
         (self.requests, self.raw, self.cached, self.ages) = (0, 0, 0, Ages::EMPTY);
     }
 
+    /// Whether there is a limit at all.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited
+    }
+
     /// The first limit that what waits now has reached. The request that crosses a limit was still accepted.
     pub(super) fn limit_reached(&self, workers: usize) -> Option<LimitReached> {
+        let About { name, limits, .. } = &*self.about;
         let usage = self.usage();
         let checks = [
-            (LimitKind::Requests, usage.requests, self.limits.requests),
-            (LimitKind::RawIslTokens, usage.raw_isl_tokens, self.limits.raw_isl_tokens),
-            (LimitKind::CachedTokens, usage.cached_tokens, self.limits.cached_tokens),
+            (LimitKind::Requests, usage.requests, limits.requests),
+            (LimitKind::RawIslTokens, usage.raw_isl_tokens, limits.raw_isl_tokens),
+            (LimitKind::CachedTokens, usage.cached_tokens, limits.cached_tokens),
         ];
         checks.into_iter().find_map(|(kind, current, per_worker)| {
             let limit = per_worker?.saturating_mul(workers as u64);
-            (current >= limit).then(|| LimitReached { class: self.name.clone(), kind, current, limit })
+            (current >= limit).then(|| LimitReached { class: name.clone(), kind, current, limit })
         })
     }
 }
 
-/// The ends of the list of a class's requests in the order of their enqueueing; the links are in the slab.
+/// The ends of the list of a class's requests in heaps in the order of their enqueueing; the links are in the slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ages {
     oldest: u32,
@@ -131,7 +160,7 @@ pub(super) struct Ages {
 }
 
 impl Ages {
-    const EMPTY: Self = Self { oldest: NIL, newest: NIL };
+    pub(super) const EMPTY: Self = Self { oldest: NIL, newest: NIL };
 
     /// The slot of the request that was enqueued first.
     pub(super) fn oldest(&self) -> Option<u32> {
@@ -139,7 +168,8 @@ impl Ages {
     }
 
     pub(super) fn push<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
-        slab.aside_mut(slot).older = self.newest;
+        let aside = slab.aside_mut(slot);
+        (aside.older, aside.newer) = (self.newest, NIL);
         match self.newest {
             NIL => self.oldest = slot,
             newest => slab.aside_mut(newest).newer = slot,

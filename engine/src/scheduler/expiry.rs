@@ -1,7 +1,7 @@
 //! When waiting requests expire: the earliest first, any of them removable.
 
 use super::heap::{HeapKey, IndexedHeap, Positions};
-use super::slab::{NIL, Slab};
+use super::slab::Slab;
 use crate::time::Timestamp;
 
 /// Where the heap of expiries keeps its positions.
@@ -22,12 +22,9 @@ impl Expiries {
         self.0.push(u128::from(at.as_nanos()) << 32 | u128::from(slot), &mut ExpiryAt(slab));
     }
 
-    /// Forgets a request, if it expires at all.
+    /// Forgets a request that expires.
     pub(super) fn remove<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
-        let at = slab.aside(slot).expiry_at;
-        if at != NIL {
-            self.0.remove(at, &mut ExpiryAt(slab));
-        }
+        self.0.remove(slab.aside(slot).expiry_at, &mut ExpiryAt(slab));
     }
 
     /// The request that expires next, and when.

@@ -3,8 +3,8 @@
 use super::class::Class;
 use super::heap::HeapKey;
 use super::lane::LaneId;
-use super::slab::{Cold, Hot, NIL};
-use super::{Picked, Scheduler, masks};
+use super::slab::{Cold, Hot, NIL, Place};
+use super::{Picked, Scheduler, masks, ring};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
 use crate::request::Snapshot;
@@ -12,7 +12,8 @@ use crate::request::Snapshot;
 impl<T> Scheduler<T> {
     /// The limit that what waits in a class has reached.
     pub(crate) fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
-        self.classes[class.index()].limit_reached(self.pool.workers().workers().len())
+        let class = &self.classes[class.index()];
+        if class.is_limited() { class.limit_reached(self.pool.workers().workers().len()) } else { None }
     }
 
     /// Whether a request would be dispatchable as the head of its lane.
@@ -20,28 +21,41 @@ impl<T> Scheduler<T> {
         let mask = self.pool.acquire_mask(snapshot);
         let state = &self.classes[class.index()];
         let open = match snapshot.pin() {
-            Some(pin) => self.pool.exact_open(state.view, pin, mask),
+            Some(pin) => self.pool.exact_open(state.view, self.pool.pinned(pin), mask),
             None => self.pool.shared_open(state.gate, mask),
         };
         self.pool.release_mask(mask);
         open
     }
 
-    /// Removes a waiting request from its lane and its class.
-    pub(super) fn take(&mut self, slot: u32) -> Picked<T> {
-        let Hot { lane, mask, .. } = *self.slab.hot(slot);
-        let class = self.lanes[lane].class;
-        let was_head = self.lanes[lane].head(&self.slab) == Some(slot);
-        self.lanes[lane].unlink(slot, &mut self.slab);
-        self.expiries.remove(slot, &mut self.slab);
-        self.classes[class as usize].ages.remove(slot, &mut self.slab);
-        let Cold { snapshot, payload } = self.slab.remove(slot);
-        self.pool.release_mask(mask);
-        self.classes[class as usize].subtract(&snapshot);
-        if was_head {
-            self.head_changed(lane);
+    /// Puts the request in `slot` into its lane; returns whether it is the head there now.
+    pub(super) fn put_in_lane(&mut self, slot: u32) -> bool {
+        let lane = &mut self.lanes[self.slab.hot(slot).lane];
+        let class = &mut self.classes[lane.class as usize];
+        let is_head = lane.push(slot, class.order.repeats(), &mut self.slab);
+        if self.slab.hot(slot).place != Place::Run {
+            class.ages.push(slot, &mut self.slab);
         }
-        Picked { class: ClassId(class), snapshot, payload }
+        is_head
+    }
+
+    /// Removes a waiting request from its lane and its class; returns it with its lane, whose head may have changed.
+    pub(super) fn take(&mut self, slot: u32) -> (Picked<T>, LaneId) {
+        let Hot { lane: id, mask, place, expires, .. } = *self.slab.hot(slot);
+        let lane = &mut self.lanes[id];
+        let class = ClassId(lane.class);
+        lane.unlink(slot, &mut self.slab);
+        if expires {
+            self.expiries.remove(slot, &mut self.slab);
+        }
+        let state = &mut self.classes[class.index()];
+        if place != Place::Run {
+            state.ages.remove(slot, &mut self.slab);
+        }
+        let Cold { snapshot, payload } = self.slab.remove(slot);
+        state.subtract(&snapshot);
+        self.pool.release_mask(mask);
+        (Picked { class, snapshot, payload }, id)
     }
 
     /// After another request has become the head of a lane, or none.
@@ -59,28 +73,27 @@ impl<T> Scheduler<T> {
     /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head.
     pub(super) fn rank_lane(&mut self, id: LaneId) {
         let Self { lanes, slab, pool, classes, .. } = self;
-        let lane = &lanes[id];
+        let (lane, ranks) = lanes.with_ranks(id);
         let class = &mut classes[lane.class as usize];
-        let (at, was_open) = (lane.rank_at, lane.open);
+        let (at, was_open) = (ranks.of(id), lane.open);
         let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
             if at != NIL {
-                class.exact[usize::from(was_open)].remove(at, lanes);
-                lanes[id].rank_at = NIL;
+                class.exact[usize::from(was_open)].remove(at, ranks);
+                ranks.forget(id);
             }
             return;
         };
-        let pin = lane.pin.expect("only exact lanes are ranked");
-        let open = pool.exact_open(class.view, pin, head.mask);
+        lane.open =
+            pool.exact_open(class.view, lane.endpoints.0 as usize..lane.endpoints.1 as usize, head.mask);
         let key = head.key.with_item(id);
-        if at != NIL && was_open == open {
-            class.exact[usize::from(open)].update(at, key, lanes);
+        if at != NIL && was_open == lane.open {
+            class.exact[usize::from(was_open)].update(at, key, ranks);
             return;
         }
         if at != NIL {
-            class.exact[usize::from(was_open)].remove(at, lanes);
+            class.exact[usize::from(was_open)].remove(at, ranks);
         }
-        lanes[id].open = open;
-        class.exact[usize::from(open)].push(key, lanes);
+        class.exact[usize::from(lane.open)].push(key, ranks);
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
@@ -109,15 +122,6 @@ impl<T> Scheduler<T> {
     pub(super) fn shared_head(&self, class: ClassId) -> Option<(u32, u32)> {
         let slot = self.lanes[self.classes[class.index()].shared].head(&self.slab)?;
         Some((slot, self.slab.hot(slot).mask))
-    }
-
-    /// Whether the head of a class's shared lane depends on some endpoints only, and not on its pool gate.
-    pub(super) fn list_if_constrained(&mut self, class: ClassId) {
-        if self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK)
-            && !std::mem::replace(&mut self.classes[class.index()].listed, true)
-        {
-            self.constrained.push(class);
-        }
     }
 
     /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
@@ -155,8 +159,28 @@ impl<T> Scheduler<T> {
 
     /// Tells the ring what the candidates of a class cost now.
     pub(super) fn refresh_candidate(&mut self, class: ClassId) {
-        let cost = self.candidates(class).map(|slot| slot.map(|s| self.slab.hot(s).cost));
-        self.ring.set_candidate(class, cost);
-        self.list_if_constrained(class);
+        let Self { slab, lanes, classes, ring, .. } = self;
+        let state = &classes[class.index()];
+        let (slots, costs) = match lanes[state.shared].head(slab) {
+            // The usual class has nothing pinned and no constraints.
+            Some(slot) if state.exact[1].is_empty() && slab.hot(slot).mask == masks::NO_MASK => {
+                ([slot, NIL], [slab.hot(slot).cost, ring::NONE])
+            }
+            None if state.exact[1].is_empty() => ([NIL; 2], [ring::NONE; 2]),
+            _ => return self.refresh_unusual(class),
+        };
+        ring.set_candidate(class, slots, costs);
+    }
+
+    fn refresh_unusual(&mut self, class: ClassId) {
+        let candidates = self.candidates(class);
+        let costs = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).cost));
+        let constrained = self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK);
+        let state = &mut self.classes[class.index()];
+        // It depends on some endpoints only, and not on its pool gate.
+        if constrained && !std::mem::replace(&mut state.listed, true) {
+            self.constrained.push(class);
+        }
+        self.ring.set_candidate(class, candidates.map(|slot| slot.unwrap_or(NIL)), costs);
     }
 }

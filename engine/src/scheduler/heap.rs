@@ -42,6 +42,10 @@ impl<K: HeapKey> IndexedHeap<K> {
         self.keys.first().copied()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// All keys, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = K> + '_ {
         self.keys.iter().copied()
@@ -72,6 +76,11 @@ impl<K: HeapKey> IndexedHeap<K> {
     pub(super) fn update<P: Positions + ?Sized>(&mut self, at: u32, key: K, positions: &mut P) {
         debug_assert_eq!(self.keys[at as usize].item(), key.item());
         self.settle(at as usize, key, positions);
+    }
+
+    /// Puts another item's key, which belongs in the same place of the order, at position `at`.
+    pub(super) fn replace<P: Positions + ?Sized>(&mut self, at: u32, key: K, positions: &mut P) {
+        self.set(at as usize, key, positions);
     }
 
     /// Moves `key` from the hole at `at` to where it belongs.

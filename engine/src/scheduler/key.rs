@@ -18,6 +18,10 @@ pub(super) struct OrderKey {
     lo: u128,
 }
 
+/// See [`OrderKey::rank`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Rank(u128, u32);
+
 /// How requests of one class are ordered after strict priority and deadline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Order {
@@ -35,6 +39,11 @@ impl Order {
                 tokens_per_second: class.aging_tokens_per_second.expect("a valid class that ages has a rate"),
             },
         }
+    }
+
+    /// Whether requests that come out of order are often of equal rank: costs repeat, times do not.
+    pub(super) fn repeats(self) -> bool {
+        self == Self::Wspt
     }
 
     /// Smaller goes first.
@@ -55,6 +64,9 @@ impl Order {
 /// Arrival less the priority jump \[ns\], in whole nanoseconds so that equal is equal.
 fn virtual_arrival(snapshot: &Snapshot) -> i64 {
     let arrival = i64::try_from(snapshot.arrival().as_nanos()).unwrap_or(i64::MAX);
+    if snapshot.jump() == 0.0 {
+        return arrival;
+    }
     // `as` saturates: a jump of 292 years or more is as early as can be.
     arrival.saturating_sub((snapshot.jump() * 1e9).round() as i64)
 }
@@ -81,6 +93,11 @@ impl OrderKey {
     /// Enqueue sequence.
     pub(super) fn sequence(self) -> u64 {
         (self.lo >> 32) as u64
+    }
+
+    /// All that decides but the sequence. Requests of equal rank go in the order of their enqueueing.
+    pub(super) fn rank(self) -> Rank {
+        Rank(self.hi, (self.lo >> 96) as u32)
     }
 
     /// The same place in the order, naming another item.

@@ -2,10 +2,16 @@
 //!
 //! Requests that come in order, which is what FCFS traffic does, form the **run**, a list through the slab:
 //! appending, taking the first and removing any is O(1). The others go to a heap. The head is the smaller of both.
+//!
+//! Where ranks repeat, as costs do, the heap holds one **leader** for each rank and the others of that rank wait behind it
+//! in a list: the heap is as large as there are ranks, and taking a leader that has somebody behind it is O(1).
+
+use rustc_hash::FxHashMap;
 
 use super::heap::{HeapKey, IndexedHeap};
 use super::key::OrderKey;
-use super::slab::{IN_HEAP, NIL, Slab};
+use super::key::Rank;
+use super::slab::{Hot, NIL, Place, Slab};
 use crate::request::Pin;
 
 /// Index of a lane in the lane table.
@@ -32,13 +38,15 @@ pub(super) struct Lane {
     pub(super) pin: Option<Pin>,
     /// Whether the head may go. Of exact lanes only: the shared lane of a class has its pool gate instead.
     pub(super) open: bool,
-    /// Position among the open or the blocked exact lanes of the class, [`NIL`] while in neither.
-    pub(super) rank_at: u32,
+    /// The endpoints that the pin means, in the current worker snapshot.
+    pub(super) endpoints: (u32, u32),
     /// Place in the lane table's index by endpoint.
     pub(super) anchor: Anchor,
     first: u32,
     last: u32,
     heap: IndexedHeap<OrderKey>,
+    /// The last of each rank in the heap, if they are gathered.
+    tails: Option<Box<FxHashMap<Rank, u32>>>,
     len: u32,
 }
 
@@ -48,11 +56,12 @@ impl Lane {
             class,
             pin,
             open: false,
-            rank_at: NIL,
+            endpoints: (0, 0),
             anchor: Anchor::NOWHERE,
             first: NIL,
             last: NIL,
             heap: IndexedHeap::default(),
+            tails: None,
             len: 0,
         }
     }
@@ -66,30 +75,54 @@ impl Lane {
         }
     }
 
-    /// Adds the request in `slot`, whose key is already in the slab.
-    pub(super) fn push<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
+    /// Adds the request in `slot`, whose key is already in the slab; returns whether it is the head now. If ranks
+    /// `repeat`, requests that come out of order are gathered by rank.
+    pub(super) fn push<T>(&mut self, slot: u32, repeat: bool, slab: &mut Slab<T>) -> bool {
         self.len += 1;
         let key = slab.hot(slot).key;
         if self.last == NIL || slab.hot(self.last).key < key {
+            let last = std::mem::replace(&mut self.last, slot);
             let hot = slab.hot_mut(slot);
-            (hot.before, hot.next) = (self.last, NIL);
-            match self.last {
-                NIL => self.first = slot,
-                last => slab.hot_mut(last).next = slot,
+            (hot.before, hot.next, hot.place) = (last, NIL, Place::Run);
+            if last != NIL {
+                slab.hot_mut(last).next = slot;
+                return false;
             }
-            self.last = slot;
-        } else {
-            slab.hot_mut(slot).next = IN_HEAP;
-            self.heap.push(key, slab);
+            self.first = slot;
+            return self.heap.peek().is_none_or(|top| key < top);
         }
+        if repeat {
+            let tail = self.tails.get_or_insert_default().insert(key.rank(), slot);
+            if let Some(tail) = tail {
+                slab.hot_mut(tail).next = slot;
+                let hot = slab.hot_mut(slot);
+                (hot.before, hot.next, hot.place) = (tail, NIL, Place::Member);
+                return false;
+            }
+        }
+        let hot = slab.hot_mut(slot);
+        (hot.next, hot.place) = (NIL, Place::Leader);
+        self.heap.push(key, slab);
+        slab.position(slot) == 0 && (self.first == NIL || key < slab.hot(self.first).key)
     }
 
     /// Takes the request in `slot` out of the order; the slab keeps it.
     pub(super) fn unlink<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
         self.len -= 1;
-        let (before, next) = (slab.hot(slot).before, slab.hot(slot).next);
-        if next == IN_HEAP {
-            self.heap.remove(before, slab);
+        let Hot { key, before, next, place, .. } = *slab.hot(slot);
+        if place == Place::Leader {
+            let at = slab.position(slot);
+            if next == NIL {
+                self.heap.remove(at, slab);
+                if let Some(tails) = &mut self.tails {
+                    tails.remove(&key.rank());
+                }
+            } else {
+                let hot = slab.hot_mut(next);
+                hot.place = Place::Leader;
+                let key = hot.key;
+                self.heap.replace(at, key, slab);
+            }
             return;
         }
         match before {
@@ -97,17 +130,22 @@ impl Lane {
             before => slab.hot_mut(before).next = next,
         }
         match next {
-            NIL => self.last = before,
+            NIL if place == Place::Run => self.last = before,
+            NIL => {
+                let tails = self.tails.as_mut().expect("who is behind a leader was gathered");
+                tails.insert(key.rank(), before);
+            }
             next => slab.hot_mut(next).before = before,
         }
     }
 
     /// Takes all requests out, in no order.
     pub(super) fn take_all<T>(&mut self, slab: &Slab<T>) -> Vec<u32> {
-        let run = std::iter::successors(Some(self.first).filter(|&s| s != NIL), |&slot| {
-            Some(slab.hot(slot).next).filter(|&s| s != NIL)
-        });
-        let slots = run.chain(self.heap.iter().map(OrderKey::item)).collect();
+        let list = |first: u32| {
+            let next = |&slot: &u32| Some(slab.hot(slot).next).filter(|&s| s != NIL);
+            std::iter::successors(Some(first).filter(|&s| s != NIL), next)
+        };
+        let slots = list(self.first).chain(self.heap.iter().flat_map(|leader| list(leader.item()))).collect();
         self.forget_all();
         slots
     }
@@ -116,6 +154,12 @@ impl Lane {
     pub(super) fn forget_all(&mut self) {
         (self.first, self.last, self.len) = (NIL, NIL, 0);
         self.heap.clear();
+        self.tails = None;
+    }
+
+    /// The request that was enqueued first of those in the run, which is in that order too.
+    pub(super) fn oldest_of_run(&self) -> Option<u32> {
+        (self.first != NIL).then_some(self.first)
     }
 
     pub(super) fn len(&self) -> u32 {

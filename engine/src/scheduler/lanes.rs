@@ -7,12 +7,15 @@ use rustc_hash::FxHashMap;
 use super::heap::Positions;
 use super::lane::{Anchor, Lane, LaneId};
 use super::pool::{EndpointIndex, Pool};
+use super::slab::NIL;
 use crate::request::Pin;
 
 /// All lanes. Shared lanes come first and stay; exact lanes come with their first request and go with the last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
+    /// Position of each exact lane among the open or the blocked ones of its class, [`NIL`] while in neither.
+    ranks: Ranks,
     free: Vec<LaneId>,
     by_pin: FxHashMap<(u32, Pin), LaneId>,
     /// Exact lanes by what they wait for: one list per endpoint, then one per worker for pins without a rank.
@@ -20,11 +23,43 @@ pub(super) struct Lanes {
     endpoints: usize,
 }
 
+/// Dense, because a heap that is sifted writes many.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ranks(Vec<u32>);
+
+impl Positions for Ranks {
+    fn place(&mut self, item: u32, at: u32) {
+        self.0[item as usize] = at;
+    }
+}
+
+impl Ranks {
+    /// Position of an exact lane among its like.
+    pub(super) fn of(&self, lane: LaneId) -> u32 {
+        self.0[lane as usize]
+    }
+
+    /// Notes that a lane has no position any more.
+    pub(super) fn forget(&mut self, lane: LaneId) {
+        self.0[lane as usize] = NIL;
+    }
+}
+
 impl Lanes {
     /// Adds the shared lane of a class.
     pub(super) fn add_shared(&mut self, class: u32) -> LaneId {
-        self.lanes.push(Lane::new(class, None));
+        self.add(Lane::new(class, None))
+    }
+
+    fn add(&mut self, lane: Lane) -> LaneId {
+        self.lanes.push(lane);
+        self.ranks.0.push(NIL);
         (self.lanes.len() - 1) as LaneId
+    }
+
+    /// A lane, and the positions of all.
+    pub(super) fn with_ranks(&mut self, id: LaneId) -> (&mut Lane, &mut Ranks) {
+        (&mut self.lanes[id as usize], &mut self.ranks)
     }
 
     /// The exact lane of a class for a pin, made if need be.
@@ -39,10 +74,7 @@ impl Lanes {
                 (lane.class, lane.pin) = (class, Some(pin));
                 id
             }
-            None => {
-                self.lanes.push(Lane::new(class, Some(pin)));
-                (self.lanes.len() - 1) as LaneId
-            }
+            None => self.add(Lane::new(class, Some(pin))),
         };
         self.by_pin.insert((class, pin), id);
         self.anchor(id, pin, pool);
@@ -91,8 +123,10 @@ impl Lanes {
 
     fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool) {
         let position = |id| pool.workers().workers().binary_search_by_key(&id, |w| w.id).ok();
+        let endpoints = pool.pinned(pin);
+        self.lanes[id as usize].endpoints = (endpoints.start as u32, endpoints.end as u32);
         let list = match pin.rank {
-            Some(_) => pool.pinned(pin).next(),
+            Some(_) => endpoints.clone().next(),
             None => position(pin.worker).map(|w| self.endpoints + w),
         };
         self.lanes[id as usize].anchor = match list {
@@ -126,11 +160,5 @@ impl Index<LaneId> for Lanes {
 impl IndexMut<LaneId> for Lanes {
     fn index_mut(&mut self, id: LaneId) -> &mut Lane {
         &mut self.lanes[id as usize]
-    }
-}
-
-impl Positions for Lanes {
-    fn place(&mut self, item: u32, at: u32) {
-        self.lanes[item as usize].rank_at = at;
     }
 }

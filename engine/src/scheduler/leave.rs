@@ -47,7 +47,11 @@ impl<T> Scheduler<T> {
     }
 
     fn leave(&mut self, slot: u32) -> Picked<T> {
-        let picked = self.take(slot);
+        let was_head = self.lanes[self.slab.hot(slot).lane].head(&self.slab) == Some(slot);
+        let (picked, lane) = self.take(slot);
+        if was_head {
+            self.head_changed(lane);
+        }
         let best = self.best_head(picked.class).map(|slot| self.slab.hot(slot).cost);
         self.ring.cut(picked.class, best);
         picked
@@ -57,7 +61,9 @@ impl<T> Scheduler<T> {
         let mask = self.pool.find_mask(snapshot);
         let state = &self.classes[class.index()];
         let (open, blocked) = match snapshot.pin() {
-            Some(pin) => (self.pool.exact_open(state.view, pin, mask), WaitCause::PinBusy { pin }),
+            Some(pin) => {
+                (self.pool.exact_open(state.view, self.pool.pinned(pin), mask), WaitCause::PinBusy { pin })
+            }
             None => (self.pool.shared_open(state.gate, mask), WaitCause::PoolBusy),
         };
         if self.pool.workers().workers().is_empty() {

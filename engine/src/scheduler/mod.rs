@@ -49,11 +49,12 @@ use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use class::Class;
 use expiry::Expiries;
+use heap::HeapKey;
 use key::OrderKey;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
-use ring::Ring;
-use slab::{Cold, Hot, NIL, Slab};
+use ring::{Ring, Winner};
+use slab::{Cold, Hot, NIL, Place, Slab};
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
 ///
@@ -93,7 +94,6 @@ pub struct Scheduler<T> {
     pool: Pool,
     expiries: Expiries,
     selector: Box<dyn Selector>,
-    always_index: bool,
     /// Numbers of classes that are gone, the longest vacant first.
     vacant: VecDeque<u32>,
     sequence: u64,
@@ -177,7 +177,6 @@ impl<T> Scheduler<T> {
             pool: Pool::new(),
             expiries: Expiries::default(),
             selector,
-            always_index: false,
             vacant: VecDeque::new(),
             sequence: 0,
             constrained: Vec::new(),
@@ -218,8 +217,13 @@ impl<T> Scheduler<T> {
         let mask = self.pool.acquire_mask(&snapshot);
         let state = &mut self.classes[class.index()];
         state.add(&snapshot);
-        let latest = state.max_queue_time.map(|t| snapshot.arrival().saturating_add(t));
-        let expiry = latest.into_iter().chain(snapshot.deadline()).min();
+        let expiry = match (state.max_queue_time, snapshot.deadline()) {
+            (None, deadline) => deadline,
+            (Some(most), deadline) => {
+                let latest = snapshot.arrival().saturating_add(most);
+                Some(deadline.map_or(latest, |deadline| deadline.min(latest)))
+            }
+        };
         let (order, sequence) = (state.order, self.sequence);
         self.sequence += 1;
         let key = self.slab.insert(Cold { snapshot, payload }, |slot, generation, cold| Hot {
@@ -230,13 +234,14 @@ impl<T> Scheduler<T> {
             lane,
             mask,
             generation,
+            place: Place::Run,
+            expires: expiry.is_some(),
         });
-        self.lanes[lane].push(key.slot, &mut self.slab);
-        self.classes[class.index()].ages.push(key.slot, &mut self.slab);
+        let is_head = self.put_in_lane(key.slot);
         if let Some(at) = expiry {
             self.expiries.push(key.slot, at, &mut self.slab);
         }
-        if self.lanes[lane].head(&self.slab) == Some(key.slot) {
+        if is_head {
             self.head_changed(lane);
         }
         Ok(key)
@@ -280,14 +285,12 @@ impl<T> Scheduler<T> {
     /// A request without any eligible endpoint goes too, so that [`select`](Self::select) tells its caller why.
     pub fn next_request(&mut self) -> Option<Picked<T>> {
         self.recheck_constrained();
-        let class = self.ring.pick()?;
-        let [open, closed] = self.candidates(class);
-        let slot = if self.ring.is_open(class) { open } else { closed };
-        let slot = slot.expect("a picked class has a candidate");
-        let still_waiting = self.usage(class).requests > 1;
-        self.ring.charge(class, self.slab.hot(slot).cost, still_waiting);
-        // The winner is the head of its lane: taking it sets the next candidate.
-        Some(self.take(slot))
+        let Winner { place, class, slot, cost } = self.ring.pick()?;
+        self.ring.charge(place, cost, self.classes[class.index()].waiting() > 1);
+        // It is the head of its lane: taking it sets the next candidate.
+        let (picked, lane) = self.take(slot);
+        self.head_changed(lane);
+        Some(picked)
     }
 
     /// Which endpoint serves a request of `class`, by the selector.
@@ -425,16 +428,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Decides by the index over the classes even where there are few: for tests, which compare it with the scan.
-    #[doc(hidden)]
-    pub fn always_index_classes(mut self) -> Self {
-        self.always_index = true;
-        let order = self.ring.classes().to_vec();
-        self.rebuild_ring(&order, Ring::quantum);
-        self
-    }
-
-    /// Places of the ring, and nodes of the index over it, that decisions have visited so far.
+    /// Words, nodes and places that decisions among the classes have looked at so far.
     #[doc(hidden)]
     pub fn ring_steps(&self) -> u64 {
         self.ring.steps()
@@ -454,18 +448,21 @@ impl<T> Scheduler<T> {
 
     /// Number of the class of this name, draining ones included.
     pub fn class_id(&self, name: &str) -> Option<ClassId> {
-        let found = self.ring.classes().iter().find(|id| *self.classes[id.index()].name == *name);
+        let found = self.ring.classes().iter().find(|id| *self.classes[id.index()].about.name == *name);
         found.copied()
     }
 
     /// Classes in ring order, with those that are gone from the policy and had something waiting at the last reload.
     pub fn classes(&self) -> impl Iterator<Item = (ClassId, &DataArc<str>)> {
-        self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].name))
+        self.ring.classes().iter().map(|&id| (id, &self.classes[id.index()].about.name))
     }
 
-    /// Arrival of the waiting request of a class that was enqueued first.
+    /// Arrival of the waiting request of a class that was enqueued first, O(pins that requests of the class wait for).
     pub fn oldest_arrival(&self, class: ClassId) -> Option<Timestamp> {
-        let slot = self.classes[class.index()].ages.oldest()?;
+        let state = &self.classes[class.index()];
+        let exact = state.exact.iter().flat_map(|lanes| lanes.iter().map(HeapKey::item));
+        let runs = exact.chain([state.shared]).filter_map(|lane| self.lanes[lane].oldest_of_run());
+        let slot = runs.chain(state.ages.oldest()).min_by_key(|&slot| self.slab.hot(slot).key.sequence())?;
         Some(self.slab.cold(slot).snapshot.arrival())
     }
 

@@ -384,11 +384,14 @@ impl Pool {
     }
 
     /// Whether the head of an exact lane may go: one of its eligible endpoints is free, or it has none at all.
-    pub(super) fn exact_open(&self, view: ViewId, pin: Pin, mask: u32) -> bool {
+    pub(super) fn exact_open(&self, view: ViewId, pinned: Range<usize>, mask: u32) -> bool {
         let free = self.views[view.0 as usize].free();
+        if mask == NO_MASK && pinned.len() == 1 {
+            return free.contains(pinned.start) || !self.serving.contains(pinned.start);
+        }
         let allowed = self.masks.endpoints(mask);
         let mut eligible =
-            self.pinned(pin).filter(|&e| self.serving.contains(e) && allowed.is_none_or(|m| m.contains(e)));
+            pinned.filter(|&e| self.serving.contains(e) && allowed.is_none_or(|m| m.contains(e)));
         let Some(first) = eligible.next() else { return true };
         free.contains(first) || eligible.any(|e| free.contains(e))
     }

@@ -3,7 +3,7 @@
 use super::Scheduler;
 use rustc_hash::FxHashMap;
 
-use super::class::Class;
+use super::class::{Ages, Class};
 use super::key::{Order, OrderKey};
 use super::ring::{Member, Ring, most_credit};
 use crate::policy::{ClassId, ClassSpec, Profile};
@@ -26,7 +26,7 @@ impl<T> Scheduler<T> {
         for id in &before {
             let class = &mut self.classes[id.index()];
             class.active = false;
-            names.insert(class.name.clone(), id.0);
+            names.insert(class.about.name.clone(), id.0);
         }
         let ids: Vec<_> = profile.classes().iter().map(|spec| self.adopt(spec, &names)).collect();
         let order = self.ring_with_gone(&ids);
@@ -36,7 +36,7 @@ impl<T> Scheduler<T> {
         };
         self.vacant.extend(before.iter().filter(gone).map(|id| id.0));
 
-        let rules: Vec<_> = order.iter().map(|id| self.classes[id.index()].busy).collect();
+        let rules: Vec<_> = order.iter().map(|id| self.classes[id.index()].about.busy).collect();
         for (id, (view, gate)) in order.iter().zip(self.pool.set_rules(rules.iter())) {
             let class = &mut self.classes[id.index()];
             (class.view, class.gate) = (view, gate);
@@ -58,7 +58,7 @@ impl<T> Scheduler<T> {
             Member { class, quantum, gate, most: most_credit(quantum, best) }
         };
         let members: Vec<_> = order.iter().map(member).collect();
-        self.ring = self.ring.rebuilt(&members, self.pool.gates().count(), self.always_index);
+        self.ring = self.ring.rebuilt(&members, self.pool.gates().count());
         self.constrained.clear();
         self.classes.iter_mut().for_each(|class| class.listed = false);
         self.workers_changed();
@@ -95,17 +95,19 @@ impl<T> Scheduler<T> {
     /// Sorts the lanes of a class by its order, which has changed.
     fn sort_anew(&mut self, class: u32) {
         let order = self.classes[class as usize].order;
-        for lane in self.lanes.of_class(class) {
-            let mut slots = self.lanes[lane].take_all(&self.slab);
-            for &slot in &slots {
-                let sequence = self.slab.hot(slot).key.sequence();
-                let key = OrderKey::new(&self.slab.cold(slot).snapshot, order, sequence, slot);
-                self.slab.hot_mut(slot).key = key;
-            }
-            slots.sort_unstable_by_key(|&slot| self.slab.hot(slot).key);
-            for slot in slots {
-                self.lanes[lane].push(slot, &mut self.slab);
-            }
+        let lanes = self.lanes.of_class(class);
+        let mut slots: Vec<_> =
+            lanes.iter().flat_map(|&lane| self.lanes[lane].take_all(&self.slab)).collect();
+        // As if all came again: the run of a lane is in the order of enqueueing.
+        slots.sort_unstable_by_key(|&slot| self.slab.hot(slot).key.sequence());
+        self.classes[class as usize].ages = Ages::EMPTY;
+        for slot in slots {
+            let sequence = self.slab.hot(slot).key.sequence();
+            let key = OrderKey::new(&self.slab.cold(slot).snapshot, order, sequence, slot);
+            self.slab.hot_mut(slot).key = key;
+            self.put_in_lane(slot);
+        }
+        for lane in lanes {
             if self.lanes[lane].pin.is_some() {
                 self.rank_lane(lane);
             }

@@ -7,8 +7,16 @@ use crate::request::Snapshot;
 /// No slot, no position, no lane.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// `next` of a request that sits in its lane's heap and not in its run.
-pub(super) const IN_HEAP: u32 = u32::MAX - 1;
+/// How a request is kept in its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the run.
+    Run,
+    /// In the heap, perhaps with members behind it.
+    Leader,
+    /// Behind a leader.
+    Member,
+}
 
 /// What moving a request around in its lane touches: one cache line.
 #[derive(Clone, Copy, Debug)]
@@ -17,9 +25,9 @@ pub(super) struct Hot {
     pub(super) key: OrderKey,
     /// Cost \[tokens\], ≥ 1.
     pub(super) cost: u64,
-    /// In the run: the slot before. In the heap: the position there. On the free list: unused.
+    /// The slot before in the run or behind the leader; unused by a leader.
     pub(super) before: u32,
-    /// In the run: the slot behind. In the heap: [`IN_HEAP`]. On the free list: the next free slot.
+    /// The slot behind in the run or behind the leader. On the free list: the next free slot.
     pub(super) next: u32,
     /// Lane that the request waits in; [`NIL`] on the free list.
     pub(super) lane: u32,
@@ -27,19 +35,23 @@ pub(super) struct Hot {
     pub(super) mask: u32,
     /// Counts the tenants of the slot, so that a key to an earlier one is recognised.
     pub(super) generation: u32,
+    pub(super) place: Place,
+    /// Whether the request is in the heap of expiries.
+    pub(super) expires: bool,
 }
 
 /// What arrival and departure touch, and nothing in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aside {
-    /// Position in the heap of expiries, [`NIL`] without one.
+    /// Position in the heap of expiries, if the request is there.
     pub(super) expiry_at: u32,
-    /// The slots of the class's requests that were enqueued before and after this one.
+    /// Of requests in heaps: the slots of those of the class that were enqueued before and after this one.
     pub(super) older: u32,
     pub(super) newer: u32,
 }
 
 impl Aside {
+    /// What is not used is not reset.
     const NOTHING: Self = Self { expiry_at: NIL, older: NIL, newer: NIL };
 }
 
@@ -61,6 +73,8 @@ pub struct RequestKey {
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     hot: Vec<Hot>,
+    /// Position of each leader in the heap of its lane: dense, because a heap that is sifted writes many.
+    positions: Vec<u32>,
     aside: Vec<Aside>,
     cold: Vec<Option<Cold<T>>>,
     free: u32,
@@ -69,13 +83,20 @@ pub(super) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Self { hot: Vec::new(), aside: Vec::new(), cold: Vec::new(), free: NIL, len: 0 }
+        Self {
+            hot: Vec::new(),
+            positions: Vec::new(),
+            aside: Vec::new(),
+            cold: Vec::new(),
+            free: NIL,
+            len: 0,
+        }
     }
 
     /// Takes a slot; `hot` gets the slot and its generation and makes what goes in.
     ///
     /// # Panics
-    /// With 2³² − 2 requests waiting.
+    /// With 2³² − 1 requests waiting.
     pub(super) fn insert(
         &mut self,
         cold: Cold<T>,
@@ -84,8 +105,9 @@ impl<T> Slab<T> {
         self.len += 1;
         let slot = if self.free == NIL {
             let slot = self.hot.len() as u32;
-            assert!(slot < IN_HEAP, "more requests wait than a slot number can name");
+            assert!(slot < NIL, "more requests wait than a slot number can name");
             self.hot.push(hot(slot, 0, &cold));
+            self.positions.push(NIL);
             self.aside.push(Aside::NOTHING);
             self.cold.push(Some(cold));
             slot
@@ -94,7 +116,6 @@ impl<T> Slab<T> {
             let old = self.hot[slot as usize];
             self.free = old.next;
             self.hot[slot as usize] = hot(slot, old.generation.wrapping_add(1), &cold);
-            self.aside[slot as usize] = Aside::NOTHING;
             self.cold[slot as usize] = Some(cold);
             slot
         };
@@ -131,6 +152,11 @@ impl<T> Slab<T> {
 
     pub(super) fn hot_mut(&mut self, slot: u32) -> &mut Hot {
         &mut self.hot[slot as usize]
+    }
+
+    /// Position of a leader in the heap of its lane.
+    pub(super) fn position(&self, slot: u32) -> u32 {
+        self.positions[slot as usize]
     }
 
     pub(super) fn aside(&self, slot: u32) -> &Aside {
@@ -178,7 +204,7 @@ impl RequestKey {
 
 impl<T> Positions for Slab<T> {
     fn place(&mut self, item: u32, at: u32) {
-        self.hot[item as usize].before = at;
+        self.positions[item as usize] = at;
     }
 }
 

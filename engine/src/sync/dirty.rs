@@ -5,14 +5,14 @@
 //! store-buffer pattern (write the news, read the bit, against clear the bit, read the news), so both sides need
 //! a SeqCst fence; acquire and release alone would let both read old values and the news would be lost.
 
-use super::{AtomicU64, CachePadded, Ordering, fence};
+use super::{AtomicU64, CachePadded, Ordering, Step, fence, point};
 
 const WORD: usize = 64;
 /// Words that share a cache line.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const LINE: usize = 8;
 /// A model looks at each word in every turn: more of them add length and no behaviour.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 const LINE: usize = 1;
 
 /// A fixed number of bits.
@@ -41,8 +41,10 @@ impl DirtyBitmap {
         // SeqCst: orders the caller's news before the load of the bit; partner: the fence in `sweep`. Either that
         // sweep sees the news, or this load sees the bit cleared, and then whoever swaps out the new one sees it.
         fence(Ordering::SeqCst);
+        point(Step::MarkFenced);
         // Relaxed: the fences order it.
         if word.load(Ordering::Relaxed) & mask == 0 {
+            point(Step::MarkClear);
             // Relaxed: the fence above publishes the news with the bit.
             word.fetch_or(mask, Ordering::Relaxed);
         }
@@ -61,6 +63,7 @@ impl DirtyBitmap {
             // SeqCst: orders the clearing before the caller's look at the news; partner: the fence in `mark`, whose
             // news are visible behind this one.
             fence(Ordering::SeqCst);
+            point(Step::Swept);
             while bits != 0 {
                 news(first + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
@@ -75,7 +78,7 @@ impl DirtyBitmap {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

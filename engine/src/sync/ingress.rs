@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
 
-use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, UnsafeCell, fence};
+use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, Step, UnsafeCell, fence, point};
 
 /// A value that can be queued, with the links inside: one for its ingress queue, one for the queue of requests whose
 /// callers have left, which a request may be in at the same time.
@@ -177,6 +177,7 @@ impl<T, const LINK: usize> Producer<T, LINK> {
             len.fetch_sub(1, Ordering::Relaxed);
             return Err(PushError::Full(item));
         }
+        point(Step::PushCounted);
         let node = item.into_raw();
         // Relaxed: the value is compared and stored, never followed.
         let mut seen = head.load(Ordering::Relaxed);
@@ -191,10 +192,14 @@ impl<T, const LINK: usize> Producer<T, LINK> {
             }
             // SAFETY: `node` is not published yet, so this thread alone touches its link.
             unsafe { (*node).next[LINK].with_mut(|next| *next = seen) };
+            point(Step::PushLinked);
             // Release: the link and the value become visible to the consumer's swap in `take`. Later pushes are
             // read-modify-writes on `head` and so continue this release sequence.
             match head.compare_exchange_weak(seen, node, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    point(Step::Pushed);
+                    return Ok(());
+                }
                 Err(now) => seen = now,
             }
         }
@@ -226,6 +231,7 @@ impl<T, const LINK: usize> Consumer<T, LINK> {
             taken.1 += 1;
             f(item);
         }
+        point(Step::Drained);
         taken.1
     }
 
@@ -275,6 +281,7 @@ impl<T, const LINK: usize> Consumer<T, LINK> {
         // Acquire: makes visible the links and values that producers released in `push`. Release: whoever finds the
         // queue closed sees what was done before; partner: the fence in `push`.
         let mut newest = self.shared.head.swap(leave, Ordering::AcqRel);
+        point(Step::Taken);
         while !newest.is_null() {
             let node = live(newest);
             // SAFETY: the swap made the whole stack this consumer's own.
@@ -290,7 +297,7 @@ impl<T, const LINK: usize> Drop for Consumer<T, LINK> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

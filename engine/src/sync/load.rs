@@ -5,7 +5,7 @@
 
 use super::dirty::DirtyBitmap;
 use super::sleep::Notifier;
-use super::{Arc, AtomicBool, AtomicU32, AtomicU64, Ordering};
+use super::{Arc, AtomicBool, AtomicU32, AtomicU64, Ordering, Step, point};
 
 /// Where the releases of many endpoints meet the arbiter.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ impl Releases {
 
     /// Releases that came after their worker's incarnation had changed.
     pub fn stale(&self) -> u64 {
+        // Relaxed: a count, which publishes nothing.
         self.stale.load(Ordering::Relaxed)
     }
 }
@@ -61,7 +62,9 @@ impl EndpointLoad {
     pub fn release(&self, tokens: u64, permits: u32) {
         // Relaxed: counters; `mark` publishes them.
         self.tokens.fetch_sub(tokens, Ordering::Relaxed);
+        point(Step::ReleasedTokens);
         self.permits.fetch_sub(permits, Ordering::Relaxed);
+        point(Step::Released);
         // Relaxed: a release that races with the retirement may count either way.
         if self.retired.load(Ordering::Relaxed) {
             self.releases.stale.fetch_add(u64::from(permits), Ordering::Relaxed);
@@ -79,6 +82,7 @@ impl EndpointLoad {
 
     /// This life of the endpoint is over: later releases are only counted.
     pub fn retire(&self) {
+        // Relaxed: a release that races with this may count either way.
         self.retired.store(true, Ordering::Relaxed);
     }
 

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::{Arc, AtomicU32, CachePadded, Ordering, Thread, current, fence, park, park_timeout};
+use super::{Arc, AtomicU32, CachePadded, Ordering, Step, Thread, current, fence, park, park_timeout, point};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -42,8 +42,10 @@ impl Notifier {
     pub fn notify(&self) {
         // SeqCst: orders the caller's work before the look at the announcement; partner: the fence in `sleep`.
         fence(Ordering::SeqCst);
+        point(Step::NotifyFenced);
         // Relaxed: the fences order it.
         if self.0.state.load(Ordering::Relaxed) == ASLEEP {
+            point(Step::NotifySeen);
             self.wake();
         }
     }
@@ -65,13 +67,16 @@ impl Sleeper {
         state.store(ASLEEP, Ordering::Relaxed);
         // SeqCst: orders the announcement before the look for work; partner: the fence in `notify`.
         fence(Ordering::SeqCst);
+        point(Step::Announced);
         let sleeps = !work();
+        point(Step::Rechecked);
         if sleeps {
             match limit {
                 None => park(),
                 Some(limit) => park_timeout(limit),
             }
         }
+        point(Step::Woken);
         // Relaxed: a notifier that still reads the announcement unparks once too often.
         state.store(AWAKE, Ordering::Relaxed);
         sleeps

@@ -3,79 +3,15 @@
 //! Outside of models this is [`arc_swap`]. Loom cannot look into that crate, so a model gets a stand-in with the
 //! same interface over a mutex; what a model checks is the protocol around the cell, not the cell.
 
-use super::{Arc, DataArc};
+#[cfg(any(loom, shuttle))]
+use super::cell::{Cache, Cell};
+use super::{Arc, DataArc, Step, point};
 
-#[cfg(not(loom))]
-use arc_swap::ArcSwapAny;
+#[cfg(not(any(loom, shuttle)))]
+type Cell<T> = arc_swap::ArcSwapAny<DataArc<T>>;
 
-#[cfg(not(loom))]
-type Cell<T> = ArcSwapAny<DataArc<T>>;
-
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 type Cache<T> = arc_swap::Cache<Arc<Cell<T>>, DataArc<T>>;
-
-/// arc-swap's interface over a mutex.
-#[cfg(loom)]
-#[derive(Debug)]
-struct Cell<T> {
-    value: super::Mutex<DataArc<T>>,
-    /// Stands for the pointer that [`Cache`] compares; the lock alone would order more than arc-swap does.
-    version: super::AtomicUsize,
-}
-
-#[cfg(loom)]
-impl<T> Cell<T> {
-    fn new(value: DataArc<T>) -> Self {
-        Self { value: super::Mutex::new(value), version: super::AtomicUsize::new(0) }
-    }
-
-    fn load_full(&self) -> DataArc<T> {
-        self.value.lock().clone()
-    }
-
-    fn load(&self) -> DataArc<T> {
-        self.load_full()
-    }
-
-    fn compare_and_swap(&self, current: &DataArc<T>, new: DataArc<T>) -> DataArc<T> {
-        let mut value = self.value.lock();
-        let before = value.clone();
-        if DataArc::ptr_eq(&before, current) {
-            *value = new;
-            // Before others can run: nobody shall wait for the lock.
-            drop(value);
-            self.version.fetch_add(1, super::Ordering::Relaxed);
-        }
-        before
-    }
-}
-
-/// arc-swap's cache: looking whether the value is the cached one is a relaxed load.
-#[cfg(loom)]
-#[derive(Debug)]
-struct Cache<T> {
-    cell: Arc<Cell<T>>,
-    value: DataArc<T>,
-    version: usize,
-}
-
-#[cfg(loom)]
-impl<T> Cache<T> {
-    fn new(cell: Arc<Cell<T>>) -> Self {
-        let (value, version) = (cell.load_full(), 0);
-        let mut cache = Self { cell, value, version };
-        cache.load();
-        cache
-    }
-
-    fn load(&mut self) -> &DataArc<T> {
-        let version = self.cell.version.load(super::Ordering::Relaxed);
-        if version != self.version {
-            (self.value, self.version) = (self.cell.load_full(), version);
-        }
-        &self.value
-    }
-}
 
 /// A shared value that anyone may replace and read.
 #[derive(Debug)]
@@ -116,8 +52,10 @@ impl<T> SnapshotCell<T> {
     pub fn replace_if(&self, new: DataArc<T>, accepts: impl Fn(&T) -> bool) -> Result<(), DataArc<T>> {
         let mut current = self.0.load_full();
         while accepts(&current) {
+            point(Step::ReplaceAccepted);
             let before = self.0.compare_and_swap(&current, new.clone());
             if DataArc::ptr_eq(&before, &current) {
+                point(Step::Replaced);
                 return Ok(());
             }
             current = DataArc::clone(&before);
@@ -156,7 +94,7 @@ impl<T> Reader<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -15,7 +15,7 @@
 use std::task::{Context, Poll, Waker};
 
 use super::ingress::{ABANDONED, Queued};
-use super::{AtomicU8, AtomicU64, Ordering, UnsafeCell, park, spin_loop, spins, thread_waker};
+use super::{AtomicU8, AtomicU64, Ordering, Step, UnsafeCell, park, point, spin_loop, spins, thread_waker};
 
 /// The answer is in its cell.
 const DONE: u8 = 1;
@@ -101,6 +101,7 @@ impl<Q, A> Asker<Q, A> {
         if state & DONE == 0 {
             // SAFETY: WAKER is clear and only this half sets it, so the answerer does not look into the cell.
             ticket.waker.with_mut(|w| unsafe { *w = Some(cx.waker().clone()) });
+            point(Step::WakerWritten);
             // Release: the waker becomes visible to `answer`. Acquire: with DONE, the answer that it released.
             state = ticket.state.fetch_or(WAKER, Ordering::AcqRel);
         }
@@ -148,6 +149,7 @@ impl<Q, A> Asker<Q, A> {
     fn leave(&mut self) -> Option<Abandoned<Q, A>> {
         // Acquire: with DONE, the answer that `answer` released. Nothing is published to the answerer.
         let before = self.node.as_ref()?.state.fetch_or(GONE, Ordering::Acquire);
+        point(Step::Gone);
         if before & DONE != 0 {
             drop(self.take());
             return None;
@@ -229,24 +231,26 @@ impl<Q, A> Answerer<Q, A> {
         let ticket = &*self.0;
         // SAFETY: before DONE the answer is this half's alone.
         ticket.answer.with_mut(|a| unsafe { *a = Some(answer) });
+        point(Step::AnswerWritten);
         // Release: the answer becomes visible to the asker. Acquire: with WAKER, the waker that `poll` released.
         let before = ticket.state.fetch_or(DONE, Ordering::AcqRel);
+        point(Step::Answered);
         if before & GONE != 0 {
             // SAFETY: the asker was gone before DONE and looks at nothing any more.
             let back = ticket.answer.with_mut(|a| unsafe { (*a).take() });
             return Err(back.expect("nobody else takes it"));
         }
         if before & WAKER != 0 {
-            // SAFETY: the asker writes the cell only while WAKER is clear, which after DONE it never is again.
-            ticket
-                .waker
-                .with(|w| unsafe { (*w).as_ref() }.expect("WAKER comes after the waker").wake_by_ref());
+            ticket.waker.with(|w| {
+                // SAFETY: the asker writes the cell only while WAKER is clear, which after DONE it never is again.
+                unsafe { (*w).as_ref() }.expect("WAKER comes after the waker").wake_by_ref();
+            });
         }
         Ok(())
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;

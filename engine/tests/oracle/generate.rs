@@ -41,8 +41,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+    pub(crate) fn new(mut rng: Rng) -> Self {
         Self {
             unit: rng.pick(&[1, 2, 10, 512, 512, 4096, 1 << 39, 1 << 62]),
             equal_costs: rng.pick(&[0, 50, 100]),

@@ -1,16 +1,35 @@
-//! SplitMix64: a seed is all that a replay needs.
+//! SplitMix64: a seed is all that a replay needs. Or a script comes first, which a fuzzer can change piece by piece.
+
+use std::sync::Arc;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng {
+    seed: u64,
+    script: Arc<[u8]>,
+    read: usize,
+}
 
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self::scripted(seed, &[])
+    }
+
+    /// Two bytes of `script` decide each of the first draws.
+    pub(crate) fn scripted(seed: u64, script: &[u8]) -> Self {
+        Self { seed, script: script.into(), read: 0 }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let drawn = self.draw();
+        let Some(&[high, low]) = self.script.get(self.read..self.read + 2) else { return drawn };
+        self.read += 2;
+        // The high bits decide in `below`.
+        u64::from(high) << 56 | u64::from(low) << 48 | drawn >> 16
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }

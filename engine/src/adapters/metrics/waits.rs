@@ -119,3 +119,34 @@ impl Observer for Recorder {
         add(&waits.sum, u64::try_from(request.waited.as_nanos()).unwrap_or(u64::MAX));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket() {
+        let bounds = Bounds::new([20, 10].map(Duration::from_nanos));
+        let bucket = |nanos| bounds.bucket(Duration::from_nanos(nanos));
+        assert_eq!([0, 9, 10, 11, 20, 21].map(bucket), [0, 0, 0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn a_number_that_goes_to_another_class_starts_anew() {
+        let waits = Arc::new(Waits::new(Bounds::new([])));
+        let mut recorder = Recorder::new(waits.clone());
+        let snapshot = Request::new(1, 0).snapshot(Timestamp::ZERO).unwrap();
+        let mut dispatch = |name: &DataArc<str>| {
+            let class = ClassId(3);
+            recorder.classes(&[(class, name.clone())]);
+            let request = Observed { class, name, snapshot: &snapshot, waited: Duration::from_secs(2) };
+            recorder.dispatched(&request, Endpoint::default());
+            let [WaitCounts { buckets, sum, .. }] = &waits.read()[..] else { panic!("one class") };
+            (buckets[0].1, *sum)
+        };
+        let (first, second) = ("first".into(), "second".into());
+        assert_eq!([&first, &first, &second].map(&mut dispatch), [(1, 2.0), (2, 4.0), (1, 2.0)]);
+    }
+}

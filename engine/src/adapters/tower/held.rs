@@ -60,6 +60,14 @@ impl HeldPermit {
         }
     }
 
+    /// As [`Permit::span`], to be entered by what is done for the request; the span of nobody once the response has
+    /// ended. A clone keeps the span open.
+    #[cfg(feature = "tracing")]
+    pub fn span(&self) -> tracing::Span {
+        let permit = self.0.permit.lock();
+        permit.as_ref().map_or_else(tracing::Span::none, |permit| permit.span().clone())
+    }
+
     /// Whether its place is given back: the response has ended.
     pub fn is_released(&self) -> bool {
         self.0.permit.lock().is_none()
