@@ -1,5 +1,4 @@
-//! `share --http` from outside: the router example with its built-in worker, real sockets. The router is built first,
-//! which takes no time where `cargo test --workspace` has built it.
+//! `share --http` from outside: the router example with its built-in worker, real sockets.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,13 +7,16 @@ use std::sync::Once;
 
 use serde_json::Value;
 
-/// Builds the router beside the binary under test.
+/// The router beside the binary under test. `cargo test --workspace` has built it; else it is built here.
 fn built() -> PathBuf {
     static BUILT: Once = Once::new();
     let bin = Path::new(env!("CARGO_BIN_EXE_tollgate-bench"));
     let router =
         bin.with_file_name("examples").join("router").with_extension(std::env::consts::EXE_EXTENSION);
     BUILT.call_once(|| {
+        if router.exists() {
+            return;
+        }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--quiet", "-p", "tollgate", "--example", "router"]).current_dir(root);

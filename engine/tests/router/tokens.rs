@@ -19,11 +19,12 @@ async fn cost(served: &Served, path: &str, body: Value) -> u64 {
 }
 
 const FAST: [&str; 6] = ["--mock-workers", "1", "--mock-prefill", "1000000000", "--mock-decode", "1000000"];
+const CACHE: [&str; 2] = ["--mock-cache", "16384"];
 
 #[test]
 fn ids_are_counted_and_text_is_estimated_by_its_bytes() {
     run(async {
-        let served = start(&[&FAST[..], &["--mock-cache", "0"]].concat()).await;
+        let served = start(&FAST).await;
         let of = |prompt: Value| json!({"model": "m", "prompt": prompt, "max_tokens": 1});
         let path = "/v1/completions";
         assert_eq!(cost(&served, path, ids(1, 777)).await, 777);
@@ -71,7 +72,7 @@ fn another_counter_takes_the_place_of_the_rule() {
 #[test]
 fn what_a_worker_has_cached_is_not_paid_again() {
     run(async {
-        let served = start(&FAST).await;
+        let served = start(&[&FAST[..], &CACHE].concat()).await;
         let path = "/v1/completions";
         assert_eq!(cost(&served, path, ids(1, 1000)).await, 1000);
         // 62 whole blocks of 16 tokens.
@@ -112,7 +113,7 @@ fn the_cache_bucket_is_that_of_the_tokens_to_prefill() {
                       - {name: f_warm, policy_family: f, cache_bucket: warm, quantum: 100}\n  \
                       - {name: f_cold, policy_family: f, cache_bucket: cold, quantum: 100}\n";
         let policy = file("buckets", "policy.yaml", policy);
-        let served = start(&[&FAST[..], &["--policy", policy.to_str().unwrap()]].concat()).await;
+        let served = start(&[&FAST[..], &CACHE, &["--policy", policy.to_str().unwrap()]].concat()).await;
         assert_eq!(served.complete(ids(1, 800)).await.header("x-tollgate-class"), "f_cold");
         assert_eq!(served.complete(ids(1, 800)).await.header("x-tollgate-class"), "f_warm");
         assert_eq!(served.complete(ids(1, 1600)).await.header("x-tollgate-class"), "f_cold");
@@ -122,9 +123,9 @@ fn the_cache_bucket_is_that_of_the_tokens_to_prefill() {
 #[test]
 fn each_worker_has_its_own_cache_and_the_one_that_has_the_prompt_is_preferred() {
     run(async {
-        let mut args = FAST;
-        args[1] = "3";
-        let served = start(&args).await;
+        let mut fast = FAST;
+        fast[1] = "3";
+        let served = start(&[&fast[..], &CACHE].concat()).await;
         let first = served.complete(ids(1, 1600)).await;
         let home = first.header("x-tollgate-worker");
         for _ in 0..5 {

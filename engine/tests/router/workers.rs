@@ -94,7 +94,7 @@ fn a_worker_that_is_gone_is_left_out_at_once_and_found_again() {
 #[test]
 fn a_worker_that_comes_back_is_a_new_process_with_an_empty_cache() {
     run(async {
-        let mut defaults = options(&["--mock-prefill", "1000000"]);
+        let mut defaults = options(&["--mock-prefill", "1000000", "--mock-cache", "16384"]);
         defaults.mock.mock_decode = 1e6;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();

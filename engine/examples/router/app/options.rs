@@ -88,8 +88,8 @@ pub(crate) struct MockOptions {
     /// Tokens that a slot puts out per second
     #[arg(long, value_name = "TOKENS", default_value_t = 100.0, value_parser = rate)]
     pub(crate) mock_decode: f64,
-    /// Prompt tokens that one keeps in its prefix cache
-    #[arg(long, value_name = "TOKENS", default_value_t = 16_384)]
+    /// Prompt tokens that one keeps in its prefix cache; 0: it has none, and the same prompt costs the same again
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
     pub(crate) mock_cache: usize,
 }
 
