@@ -26,15 +26,17 @@ const OPERATIONS: usize = 1_000;
 /// What a benchmark may take above the baseline: `count × 21 / 20`.
 const ALLOWED: (u64, u64) = (21, 20);
 
-/// Name and instructions of each benchmark, for all its operations.
-const BASELINE: &str = include_str!("instructions.baseline");
+/// Name and instructions of each benchmark, for all its operations; read anew in each run.
+const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.baseline");
 
 /// Fails above the baseline; what is not in it is only shown.
 fn limited(name: &str) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::with_args(["--cache-sim=no"]);
-    let line = BASELINE.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    if let Some(count) = line {
-        let count: u64 = count.trim().parse().expect("the baseline has a count behind each name");
+    let baseline = std::fs::read_to_string(BASELINE).unwrap_or_else(|error| panic!("{BASELINE}: {error}"));
+    let count = baseline.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    if let Some(count) = count {
+        let count: u64 =
+            count.trim().parse().unwrap_or_else(|_| panic!("{BASELINE}: {name}: {count:?} is no count"));
         callgrind.hard_limits([(EventKind::Ir, count * ALLOWED.0 / ALLOWED.1)]);
     }
     let mut config = LibraryBenchmarkConfig::default();

@@ -31,7 +31,7 @@
 //! | `tower` | a layer in front of any HTTP service, with the feature of that name |
 //! | `sync` | what threads share, and the switch to a model checker |
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod adapters;
 mod engine;
 mod error;
@@ -43,9 +43,9 @@ pub mod sync;
 mod time;
 mod worker;
 
-#[cfg(all(feature = "metrics", not(loom)))]
+#[cfg(all(feature = "metrics", not(any(loom, shuttle))))]
 pub use adapters::metrics;
-#[cfg(all(feature = "tower", not(loom)))]
+#[cfg(all(feature = "tower", not(any(loom, shuttle))))]
 pub use adapters::tower;
 pub use engine::{
     Admission, ArbiterStatus, ClassChoice, ClassGuard, ClassStatus, ClassTable, CorePinning, EndpointStatus,

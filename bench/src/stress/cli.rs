@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = count(1_024))]
     threads: u64,
     /// Policy classes
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(100_000))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(10_000))]
     classes: u64,
     /// Quanta of the classes, in tokens; repeated for further classes
     #[arg(long, value_name = "TOKENS,…", default_value = "4096,2048,1024,512", value_delimiter = ',',
@@ -113,7 +113,7 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 }
 
 fn microseconds(text: &str) -> Result<Duration, String> {
-    number(text, 0.0, 1e9).map(|us| Duration::from_secs_f64(us / 1e6))
+    number(text, 0.0, 6e7).map(|us| Duration::from_secs_f64(us / 1e6))
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -121,7 +121,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    number(text, 1e-3, 1e9)
+    number(text, 1e-3, 1e7)
 }
 
 fn rate_or_none(text: &str) -> Result<f64, String> {
@@ -198,7 +198,11 @@ pub fn main(args: &Args) -> ExitCode {
     let measured = run::run(&load, |elapsed, permits| {
         let rate = (permits - permits_before) as f64 / (elapsed - before).as_secs_f64().max(1e-9);
         (before, permits_before) = (elapsed, permits);
-        let phase = if elapsed < load.warm_up { "warming up" } else { "measuring" };
+        let phase = match elapsed {
+            early if early < load.warm_up => "warming up",
+            late if late >= load.warm_up + load.duration => "last answers",
+            _ => "measuring",
+        };
         bar.set_message(format!("{phase}, {} permits/s", report::grouped(rate as u64)));
         bar.set_position(elapsed.as_millis() as u64);
     });

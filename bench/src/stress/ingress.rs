@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,11 +18,13 @@ use super::books::Book;
 use super::load::{Arrivals, Load, Random, random};
 use super::seats::Ready;
 
-/// How long nothing may happen after the last request before the rest counts as lost. Guessed: far above what a busy
+/// How long nothing may happen after the last request, besides service, before the rest counts as lost. Guessed: far above what a busy
 /// machine takes to run a thread.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A thread sleeps until so long before it is needed, and then spins. Guessed: what a wake-up takes.
+/// A thread sleeps until so long before it is needed \[ns\], and then spins. Guessed: what a wake-up takes.
 const EARLY: u64 = 60_000;
+/// A thread looks at least so often whether the load is over \[ns\].
+const LOOK: u64 = 50_000_000;
 /// Longest time that latencies tell apart \[ns\]: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
 
@@ -111,6 +113,8 @@ pub(super) struct Ingress<'a> {
     engine: Engine,
     window: Window,
     progress: &'a Progress,
+    /// Everything that belongs to the window has been read.
+    over: &'a AtomicBool,
     /// Names of the classes: of its own, so that threads do not share a counter of owners.
     names: Vec<Arc<str>>,
     random: Random,
@@ -148,6 +152,7 @@ impl<'a> Ingress<'a> {
         engine: Engine,
         window: Window,
         progress: &'a Progress,
+        over: &'a AtomicBool,
     ) -> Self {
         allocations::apart();
         let (ready, wakers) = Ready::new(load.seats, thread::current());
@@ -159,6 +164,7 @@ impl<'a> Ingress<'a> {
             engine,
             window,
             progress,
+            over,
             names: super::run::class_names(load).map(Arc::from).collect(),
             random: random(load.seed, thread),
             arrivals,
@@ -167,9 +173,10 @@ impl<'a> Ingress<'a> {
             seats: std::iter::repeat_with(Seat::default).take(seats).collect(),
             free: (0..load.seats).rev().collect(),
             serving: VecDeque::with_capacity(seats),
-            leaving: Vec::with_capacity(seats),
-            fresh: Vec::with_capacity(2 * seats),
-            news: Vec::with_capacity(2 * seats),
+            // A caller may be in each of these more than once, with an earlier request.
+            leaving: Vec::with_capacity(2 * seats),
+            fresh: Vec::with_capacity(3 * seats),
+            news: Vec::with_capacity(3 * seats),
             measuring: Measuring::Before,
             seen: Seen {
                 book: Book::new(load.quanta.len()),
@@ -184,12 +191,13 @@ impl<'a> Ingress<'a> {
         }
     }
 
-    /// Until the window is over and every caller has an answer.
+    /// Until the load is over and every caller has an answer.
     pub(super) fn run(mut self) -> Seen {
+        let patience = (PATIENCE + 2 * self.load.service).as_nanos() as u64;
         let mut last = 0;
         loop {
             let now = self.window.now();
-            let open = now < self.window.to;
+            let open = self.is_open(now);
             self.measure(now);
             let mut busy = self.take_answers();
             busy |= self.end_service(now);
@@ -199,7 +207,7 @@ impl<'a> Ingress<'a> {
                 last = now;
             } else if !open && self.free.len() == self.seats.len() {
                 break;
-            } else if !open && now - last > PATIENCE.as_nanos() as u64 {
+            } else if !open && now - last > patience {
                 for seat in self.seats.iter().filter(|seat| seat.admission.is_some()) {
                     self.seen.book.classes[seat.class].unanswered += 1;
                 }
@@ -211,17 +219,26 @@ impl<'a> Ingress<'a> {
         self.seen
     }
 
+    /// Whether requests are still sent: a schedule is that of the window; a closed load has to go on until whoever looks
+    /// at its end has looked.
+    fn is_open(&self, now: u64) -> bool {
+        // Relaxed: only says that it is over.
+        if self.arrivals.is_some() { now < self.window.to } else { !self.over.load(Ordering::Relaxed) }
+    }
+
     fn measure(&mut self, now: u64) {
-        match self.measuring {
-            Measuring::Before if now >= self.window.from => {
-                self.measuring = Measuring::Since(allocations::here());
-            }
-            Measuring::Since(before) if now >= self.window.to => {
-                self.seen.allocated = allocations::here() - before;
-                self.measuring = Measuring::Over;
-                self.send_overdue(now);
-            }
-            _ => {}
+        // Both at once, if the thread slept all the time between.
+        if let Measuring::Before = self.measuring
+            && now >= self.window.from
+        {
+            self.measuring = Measuring::Since(allocations::here());
+        }
+        if let Measuring::Since(before) = self.measuring
+            && now >= self.window.to
+        {
+            self.seen.allocated = allocations::here() - before;
+            self.measuring = Measuring::Over;
+            self.send_overdue(now);
         }
     }
 
@@ -313,7 +330,7 @@ impl<'a> Ingress<'a> {
     /// has more than one caller that is about to.
     fn done(&mut self, number: u32) {
         let now = self.window.now();
-        if self.arrivals.is_none() && now < self.window.to {
+        if self.arrivals.is_none() && self.is_open(now) {
             self.send_one(number, now, now);
         } else {
             self.free.push(number);
@@ -408,7 +425,7 @@ impl<'a> Ingress<'a> {
         };
         let edge = [self.window.from, self.window.to].into_iter().find(|edge| *edge > now);
         let next = ends.into_iter().chain(arrives).chain(edge).min();
-        let left = next.map_or(PATIENCE.as_nanos() as u64, |next| next.saturating_sub(now));
+        let left = next.map_or(LOOK, |next| next.saturating_sub(now).min(LOOK));
         if left > EARLY {
             thread::park_timeout(Duration::from_nanos(left - EARLY));
         } else {

@@ -129,6 +129,16 @@ impl Reading {
     }
 }
 
+/// While it lives, so does the load.
+struct Running<'a>(&'a AtomicBool);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only says that it is over.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn profile(load: &Load) -> Profile {
     let class = |(name, &quantum)| {
         let mut class = ClassSpec::explicit(name, quantum);
@@ -167,19 +177,21 @@ pub(super) fn run(load: &Load, mut progress: impl FnMut(Duration, u64)) -> Resul
     let published = Progress::default();
     let over = AtomicBool::new(false);
 
-    let mut wait_for = |edge: u64| {
+    let mut tell = || progress(start.elapsed(), so_far.iter().map(Progress::get).sum());
+    let wait_for = |edge: u64, tell: &mut dyn FnMut()| {
         while let Some(left) = edge.checked_sub(window.now()).filter(|left| *left > 0) {
             thread::sleep(TICK.min(Duration::from_nanos(left)));
-            progress(start.elapsed(), so_far.iter().map(Progress::get).sum());
+            tell();
         }
     };
     let (seen, version, first, before, after, second) = thread::scope(|scope| {
-        // Threads that did start end with the window, also if another one does not.
+        // Threads that did start end also if another one does not.
+        let running = Running(&over);
         let threads = (0..load.threads).zip(&so_far).map(|(thread, so_far)| {
-            let engine = engine.clone();
+            let (engine, over) = (engine.clone(), &over);
             thread::Builder::new()
                 .name(format!("{INGRESS}{thread}"))
-                .spawn_scoped(scope, move || Ingress::new(load, thread, engine, window, so_far).run())
+                .spawn_scoped(scope, move || Ingress::new(load, thread, engine, window, so_far, over).run())
         });
         let threads = threads.collect::<Result<Vec<_>, _>>()?;
         let publisher = {
@@ -189,14 +201,17 @@ pub(super) fn run(load: &Load, mut progress: impl FnMut(Duration, u64)) -> Resul
                 .spawn_scoped(scope, move || publish(load, &engine, window, over, published))?
         };
         // Pictures are made by the arbiter, and are not to count against it: they are outside, at both ends.
-        wait_for(window.from);
+        wait_for(window.from, &mut tell);
         let (first, before) = (engine.snapshot(), Reading::take(&published));
-        wait_for(window.to);
+        wait_for(window.to, &mut tell);
         let (after, second) = (Reading::take(&published), engine.snapshot());
-        // Relaxed: only says that it is over.
-        over.store(true, Ordering::Relaxed);
+        drop(running);
         publisher.thread().unpark();
         let version = publisher.join().expect("the publisher does not panic");
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            thread::sleep(TICK / 10);
+            tell();
+        }
         let seen: Vec<Seen> =
             threads.into_iter().map(|t| t.join().expect("an ingress thread does not panic")).collect();
         Ok::<_, RunError>((seen, version, first, before, after, second))
@@ -266,7 +281,7 @@ fn publish(load: &Load, engine: &Engine, window: Window, over: &AtomicBool, publ
         let due = if load.publish > 0.0 { version as f64 * 1e9 / load.publish } else { f64::INFINITY };
         match due - window.now() as f64 {
             left if left > 0.0 => {
-                thread::park_timeout(Duration::try_from_secs_f64(left / 1e9).unwrap_or(Duration::MAX))
+                thread::park_timeout(Duration::from_secs_f64((left / 1e9).min(1.0)));
             }
             _ => {
                 version += 1;

@@ -1,5 +1,6 @@
 #![no_main]
-#![allow(dead_code)]
+// The test of the same name has more in it.
+#![allow(dead_code, unused_imports)]
 
 #[path = "../../tests/against_oracle.rs"]
 mod against_oracle;

@@ -280,7 +280,10 @@ impl Owner {
         if self.arbiter.id() != current().id() {
             // Held while joining, so that others who join wait as well.
             let mut thread = self.thread.lock();
-            drop(thread.take().map(JoinHandle::join));
+            if let Some(Err(panic)) = thread.take().map(JoinHandle::join) {
+                // A selector may panic when it is dropped. What it panicked with is not: that could panic again.
+                std::mem::forget(panic);
+            }
         }
     }
 }

@@ -1,12 +1,12 @@
 //! One span for each request, from [`Engine::admit`](super::Engine::admit) until its permit is dropped, or until it is
 //! refused or its caller leaves. On the caller's threads only. Without the feature `tracing` there is nothing of it.
 
-#[cfg(not(all(feature = "tracing", not(loom))))]
+#[cfg(not(all(feature = "tracing", not(any(loom, shuttle)))))]
 pub(super) use off::RequestSpan;
-#[cfg(all(feature = "tracing", not(loom)))]
+#[cfg(all(feature = "tracing", not(any(loom, shuttle))))]
 pub(super) use on::RequestSpan;
 
-#[cfg(all(feature = "tracing", not(loom)))]
+#[cfg(all(feature = "tracing", not(any(loom, shuttle))))]
 mod on {
     use tracing::field::{Empty, display};
     use tracing::{Span, info_span};
@@ -70,7 +70,7 @@ mod on {
     }
 }
 
-#[cfg(not(all(feature = "tracing", not(loom))))]
+#[cfg(not(all(feature = "tracing", not(any(loom, shuttle)))))]
 mod off {
     use crate::engine::Permit;
     use crate::error::Reason;

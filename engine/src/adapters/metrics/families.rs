@@ -84,7 +84,13 @@ impl Unit {
 }
 
 /// A family: its kind, its name without unit and suffix, its unit, what it means, and its value of one `T`.
-struct Family<T: ?Sized>(MetricType, &'static str, Unit, &'static str, fn(&Pool, &T) -> Number);
+struct Family<T>(MetricType, &'static str, Unit, &'static str, fn(&Pool, &T) -> Number);
+
+impl<T> Family<T> {
+    fn value(&self, pool: &Pool, of: &T) -> Number {
+        self.4(pool, of)
+    }
+}
 
 const GAUGE: MetricType = MetricType::Gauge;
 const COUNTER: MetricType = MetricType::Counter;
@@ -150,11 +156,12 @@ fn outcomes(class: &ClassStatus) -> [(&'static str, u64); 9] {
 /// Writes every family, each once, with the series of all pools.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, pools: &[Pool]) -> fmt::Result {
     for family in POOL {
-        let values = pools.iter().map(|pool| ([pool_label(pool)], family.4(pool, &pool.picture)));
+        let values = pools.iter().map(|pool| ([pool_label(pool)], family.value(pool, &pool.picture)));
         series(encoder, family, values)?;
     }
     for family in CLASS {
-        let values = classes(pools).map(|(pool, class)| (class_labels(pool, class), family.4(pool, class)));
+        let values =
+            classes(pools).map(|(pool, class)| (class_labels(pool, class), family.value(pool, class)));
         series(encoder, family, values)?;
     }
     let ended = "Requests whose fate is known, by what it was.";
@@ -168,7 +175,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, pools: &[Pool]) -> fmt
         let values = pools.iter().flat_map(|pool| {
             let shown = pool.endpoints.iter().zip(&pool.picture.endpoints);
             shown.map(|(EndpointLabels { worker, rank }, endpoint)| {
-                ([pool_label(pool), ("worker", worker), ("rank", rank)], family.4(pool, endpoint))
+                ([pool_label(pool), ("worker", worker), ("rank", rank)], family.value(pool, endpoint))
             })
         });
         series(encoder, family, values)?;
@@ -195,7 +202,7 @@ fn classes(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &ClassStatus)> {
 }
 
 /// Writes one family of gauges or counters.
-fn series<T: ?Sized, L: EncodeLabelSet>(
+fn series<T, L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     &Family(kind, name, unit, help, _): &Family<T>,
     values: impl Iterator<Item = (L, Number)>,

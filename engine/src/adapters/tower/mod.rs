@@ -58,9 +58,10 @@ use crate::error::{Reason, Rejected};
 
 /// Puts an engine in front of services; see [the module](self).
 ///
-/// `ask` says what a request asks the engine for, [`Fn(&http::Request<B>) -> Result<tollgate::Request,
-/// http::Response<R>>`](Fn); the response of an `Err` is the answer. `refuse` turns the engine's refusal into a response,
-/// [`Fn(Rejected) -> http::Response<R>`](Fn), as [`refuse_by_status`] does.
+/// | | is called with | returns |
+/// |---|---|---|
+/// | `ask` | `&http::Request<B>` | `Result<tollgate::Request, http::Response<P>>`: what to ask the engine for, or the answer if that cannot be told |
+/// | `refuse` | [`Rejected`] | `http::Response<P>`: the answer to a refusal, as [`refuse_by_status`] gives it |
 #[derive(Clone, Debug)]
 pub struct PermitLayer<A, R> {
     engine: Engine,
