@@ -41,7 +41,7 @@ python=$target/clients/bin/python
 if ! command -v python3 >/dev/null; then
     echo "SKIPPED: OpenAI's client against the router: there is no python3"
 elif ! { [ -x "$python" ] || python3 -m venv "$target/clients"; } ||
-    ! { "$python" -c 'import openai' 2>/dev/null || "$python" -m pip install --quiet openai==3.57.0; }; then
+    ! { "$python" -c 'import openai' 2>/dev/null || "$python" -m pip install --quiet --timeout 20 --retries 1 openai==3.57.0; }; then
     echo "SKIPPED: OpenAI's client against the router: its package cannot be installed here"
 else
     "$python" engine/examples/router/clients/openai_client.py "$url"
