@@ -144,14 +144,16 @@ impl Arbiter {
                 close(Picked { class, snapshot, payload }, counts);
             });
         }
-        for request in scheduler.take_all() {
-            let counts = &mut counts[request.class.index()];
-            close(request, counts);
-        }
+        // Looking at what a panic left may panic as well; a request that is dropped says that the engine is closed.
+        let _ = contained(|| {
+            for request in scheduler.take_all() {
+                let counts = &mut counts[request.class.index()];
+                close(request, counts);
+            }
+        });
         self.desk.abandoned.close(|item| {
             let _ = contained(|| drop(item));
         });
-        // Looking at what a panic left may panic as well.
         let _ = contained(|| self.desk.endpoints.take_releases(&mut self.desk.scheduler));
         let last = contained(|| self.picture()).unwrap_or_else(EngineSnapshot::empty);
         self.shared.wanted.finish(last);
