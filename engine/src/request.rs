@@ -26,7 +26,7 @@ pub struct Request {
     /// Of these, cached on the best eligible worker \[tokens\]; more than the ISL counts as all of it.
     pub cached_tokens: u64,
     /// Cached tokens worker by worker. Workers that are not listed have nothing cached. `None`: unknown, then
-    /// `cached_tokens` stands for every worker.
+    /// `cached_tokens` stands for every worker. A list in ascending order of worker ids is looked up by binary search.
     pub cached_on: Option<DataArc<[CachedOn]>>,
     /// Policy class or family that the caller asks for.
     pub class: Option<DataArc<str>>,
@@ -64,14 +64,17 @@ impl Request {
         if !self.priority_jump.is_finite() {
             return Err(InvalidRequest::PriorityJump { value: self.priority_jump });
         }
+        let ascending =
+            self.cached_on.as_ref().is_some_and(|list| list.is_sorted_by(|a, b| a.worker < b.worker));
         let cached_given = match (&self.pin, &self.cached_on) {
-            (Some(pin), Some(list)) => cached_on(list, pin.worker),
+            (Some(pin), Some(list)) => cached_on(list, ascending, pin.worker),
             _ => self.cached_tokens,
         };
         Ok(Snapshot {
             raw: self.raw_isl_tokens,
             cached: cached_given.min(self.raw_isl_tokens),
             cached_on: self.cached_on.clone(),
+            ascending,
             strict_priority: self.strict_priority,
             // Not `max`: it may keep the sign of a negative zero.
             jump: if self.priority_jump > 0.0 { self.priority_jump } else { 0.0 },
@@ -93,7 +96,10 @@ pub struct CachedOn {
 }
 
 /// The largest entry for `worker`, 0 if there is none.
-fn cached_on(list: &[CachedOn], worker: WorkerId) -> u64 {
+fn cached_on(list: &[CachedOn], ascending: bool, worker: WorkerId) -> u64 {
+    if ascending {
+        return list.binary_search_by_key(&worker, |c| c.worker).map_or(0, |at| list[at].tokens);
+    }
     list.iter().filter(|c| c.worker == worker).map(|c| c.tokens).max().unwrap_or(0)
 }
 
@@ -164,6 +170,8 @@ pub struct Snapshot {
     raw: u64,
     cached: u64,
     cached_on: Option<DataArc<[CachedOn]>>,
+    /// The list is in strictly ascending order of worker ids.
+    ascending: bool,
     strict_priority: u32,
     jump: f64,
     pin: Option<Pin>,
@@ -231,7 +239,7 @@ impl Snapshot {
     /// Prefill tokens \[tokens\] that `worker` would really have to compute.
     pub fn prefill_on(&self, worker: WorkerId) -> u64 {
         match &self.cached_on {
-            Some(list) => self.raw - cached_on(list, worker).min(self.raw),
+            Some(list) => self.raw - cached_on(list, self.ascending, worker).min(self.raw),
             None => self.uncached_tokens(),
         }
     }
@@ -289,6 +297,25 @@ mod tests {
         assert_eq!(snapshot(&request(pin(3))).cached_tokens(), 0);
         assert_eq!(snapshot(&request(None)).prefill_on(WorkerId(2)), 70);
         assert_eq!(snapshot(&request(None)).prefill_on(WorkerId(3)), 100);
+    }
+
+    #[test]
+    fn the_list_of_cached_tokens_may_be_in_any_order_and_the_larger_entry_counts() {
+        let entries = [(1, 10), (4, 40), (7, 70), (9, 90)];
+        let orders = [vec![0, 1, 2, 3], vec![3, 1, 0, 2], vec![0, 1, 1, 2, 3]];
+        for order in orders {
+            let entry = |&i: &usize| CachedOn { worker: WorkerId(entries[i].0), tokens: entries[i].1 };
+            let mut list: Vec<_> = order.iter().map(entry).collect();
+            if order.len() > entries.len() {
+                list[1].tokens = 5;
+            }
+            let request = Request { cached_on: Some(list.into()), ..Request::new(100, 0) };
+            let left = |worker| snapshot(&request).prefill_on(WorkerId(worker));
+            assert_eq!(
+                (0..11).map(left).collect::<Vec<_>>(),
+                [100, 90, 100, 100, 60, 100, 100, 30, 100, 10, 100]
+            );
+        }
     }
 
     #[test]
