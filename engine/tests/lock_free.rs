@@ -9,7 +9,7 @@ mod threaded;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -32,7 +32,31 @@ enum At {
 struct Stop {
     at: At,
     stopped: Sender<Option<Step>>,
-    go_on: Receiver<()>,
+    gate: Arc<Gate>,
+}
+
+/// What a stopped thread waits for. Not a channel: that would park the thread, and take wake-ups that are meant for the
+/// arbiter's own sleep.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        drop(self.opened.wait_while(self.open.lock().unwrap(), |open| !*open).unwrap());
+    }
+}
+
+/// Lets a stopped thread go on, at the latest when it is dropped.
+struct Release(Arc<Gate>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        *self.0.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.opened.notify_all();
+    }
 }
 
 thread_local! {
@@ -61,17 +85,18 @@ fn hook(step: Step) {
     if here {
         // A test that has failed does not listen any more.
         let _ = stop.stopped.send(Some(step));
-        let _ = stop.go_on.recv();
+        stop.gate.pass();
     } else {
         STOP.set(Some(stop));
     }
 }
 
-fn stop(at: At) -> (Stop, Receiver<Option<Step>>, Sender<()>) {
+fn stop(at: At) -> (Stop, Receiver<Option<Step>>, Release) {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| install(hook));
-    let ((stopped, told), (release, go_on)) = (channel(), channel());
-    (Stop { at, stopped, go_on }, told, release)
+    let (stopped, told) = channel();
+    let gate = Arc::<Gate>::default();
+    (Stop { at, stopped, gate: gate.clone() }, told, Release(gate))
 }
 
 /// Only one test at a time has an arbiter that may take what is in [`ARBITER`].
@@ -142,7 +167,7 @@ fn stopped_at_each_step<T: Send + 'static>(
         if place.is_some() {
             others_go_on(&engine, 10);
         }
-        let _ = release.send(());
+        drop(release);
         held.join().unwrap();
         threaded::drained(&engine);
         match place {
@@ -257,7 +282,7 @@ fn an_arbiter_stopped_at_any_step_holds_up_no_caller_that_does_not_wait_for_an_a
         engine.reload(profile(vec![class("a", 3), class("b", 3)]));
         engine.booked();
         engine.profile();
-        release.send(()).unwrap();
+        drop(release);
         for admission in [waiting, late] {
             drop(permit(admission));
         }
@@ -279,7 +304,7 @@ fn whoever_waits_for_a_stopped_arbiter_does_wait() {
         });
         told.recv_timeout(PATIENCE).expect("the question wakes it");
         assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
-        release.send(()).unwrap();
+        drop(release);
         heard.recv_timeout(PATIENCE).expect("it goes on");
     });
 }
