@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate::policy::{
-    BucketSpec, ClassKind, ClassSpec, Place, PolicyFaultKind as Kind, PolicyFile, PolicyFileError,
-    PolicySpec, Profile, QueuePolicy,
+    BucketSpec, ClassSpec, Place, PolicyFaultKind as Kind, PolicyFile, PolicyFileError, PolicySpec, Profile,
+    QueuePolicy,
 };
 
 use super::{HEAD, assert_fault, errors, fault};
@@ -47,11 +47,7 @@ fn every_sample_parses_without_warning() {
         if path.extension().is_some_and(|extension| extension == "yaml") {
             let file = PolicyFile::read(&path).unwrap_or_else(|error| panic!("{error}"));
             assert!(file.warnings().is_empty(), "{path:?}");
-            for class in file.root().unwrap().classes() {
-                if let ClassKind::Matrix { family, .. } = &class.kind {
-                    assert!(class.name.contains(family.as_str()), "{path:?}: {}", class.name);
-                }
-            }
+            assert!(!file.root().unwrap().classes().is_empty(), "{path:?}");
             count += 1;
         }
     }
