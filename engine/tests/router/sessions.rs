@@ -67,7 +67,9 @@ fn a_session_whose_worker_is_gone_finds_another_one_and_stays_there() {
         assert_eq!(worker(&served, "a", 1).await, "1");
         let first = served.picture().await["workers"][0]["url"].as_str().unwrap().to_owned();
         mocks.retain(|mock| mock.url().to_string() != first);
-        for i in 0..3 {
+        let answer = served.insist_with(&[(HEADER, "a")], ids(1_000, 8)).await;
+        assert_eq!(answer.header("x-tollgate-worker"), "2");
+        for i in 1..3 {
             assert_eq!(worker(&served, "a", 100 * i + 1_000).await, "2");
         }
     });

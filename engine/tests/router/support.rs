@@ -119,6 +119,17 @@ impl Served {
         self.send(request.body(Full::new(body.to_string().into())).unwrap()).await
     }
 
+    /// The same, asking again as often as the worker breaks off: one that goes while a request is on the way to it on
+    /// an old connection may have done it, so nobody else gets it.
+    pub(crate) async fn insist_with(&self, headers: &[(&str, &str)], body: Value) -> Answer {
+        loop {
+            let answer = self.complete_with(headers, body.clone()).await;
+            if answer.status != 502 || answer.error().1 != "worker_failed" {
+                return answer;
+            }
+        }
+    }
+
     pub(crate) async fn picture(&self) -> Value {
         self.get("/debug/scheduler").await.json()
     }

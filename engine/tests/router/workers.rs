@@ -81,7 +81,7 @@ fn a_worker_that_is_gone_is_left_out_at_once_and_found_again() {
         // The health checks are far away: requests find out, and nobody hears of it.
         let mut mine = Vec::new();
         for i in 0..4 {
-            let answer = served.complete(ids(i * 100, 8)).await;
+            let answer = served.insist_with(&[], ids(i * 100, 8)).await;
             assert_eq!(answer.status, OK, "{answer:?}");
             mine.push(answer.header("x-tollgate-worker").to_owned());
         }
