@@ -12,4 +12,5 @@
 pub mod compare;
 pub mod replay;
 pub mod share;
+mod shown;
 pub mod stress;
