@@ -11,6 +11,7 @@ use crate::error::{LimitKind, LimitReached};
 use crate::policy::{BusyRule, ClassSpec, LimitsPerWorker};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
+use crate::time::Timestamp;
 
 /// What waits in a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +125,15 @@ impl Class {
         self.requests -= 1;
         self.raw -= u128::from(snapshot.raw_isl_tokens());
         self.cached -= u128::from(snapshot.cached_tokens());
+    }
+
+    /// When a request that comes to this class expires.
+    #[inline]
+    pub(super) fn expiry(&self, snapshot: &Snapshot) -> Option<Timestamp> {
+        let deadline = snapshot.deadline();
+        let Some(most) = self.max_queue_time else { return deadline };
+        let latest = snapshot.arrival().saturating_add(most);
+        Some(deadline.map_or(latest, |deadline| deadline.min(latest)))
     }
 
     /// Counts nothing as waiting any more.

@@ -2,9 +2,9 @@
 
 use super::class::Class;
 use super::heap::HeapKey;
-use super::lane::LaneId;
-use super::slab::{Cold, Hot, NIL, Place};
-use super::{Picked, Scheduler, masks, ring};
+use super::lane::{Lane, LaneId};
+use super::slab::{Hot, NIL, Place, Slab};
+use super::{Scheduler, masks, ring};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
 use crate::request::Snapshot;
@@ -14,6 +14,14 @@ impl<T> Scheduler<T> {
     pub(crate) fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
         let class = &self.classes[class.index()];
         if class.is_limited() { class.limit_reached(self.pool.workers().workers().len()) } else { None }
+    }
+
+    /// The same unless it does not bind this request: nothing waits in its class, and it could go at once.
+    #[inline(never)]
+    pub(super) fn limit_that_binds(&mut self, class: ClassId, snapshot: &Snapshot) -> Option<LimitReached> {
+        let limit = self.limit_reached(class)?;
+        let binds = self.classes[class.index()].has_waiting() || !self.could_go(class, snapshot);
+        binds.then_some(limit)
     }
 
     /// Whether a request would be dispatchable as the head of its lane.
@@ -29,6 +37,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Puts the request in `slot` into its lane; returns whether it is the head there now.
+    #[inline]
     pub(super) fn put_in_lane(&mut self, slot: u32) -> bool {
         let lane = &mut self.lanes[self.slab.hot(slot).lane];
         let class = &mut self.classes[lane.class as usize];
@@ -39,23 +48,25 @@ impl<T> Scheduler<T> {
         is_head
     }
 
-    /// Removes a waiting request from its lane and its class; returns it with its lane, whose head may have changed.
-    pub(super) fn take(&mut self, slot: u32) -> (Picked<T>, LaneId) {
+    /// Takes a waiting request out of its lane and its class, but not yet out of its slot; returns its lane, whose
+    /// head may have changed.
+    #[inline]
+    pub(super) fn unlink(&mut self, slot: u32) -> LaneId {
         let Hot { lane: id, mask, place, expires, .. } = *self.slab.hot(slot);
         let lane = &mut self.lanes[id];
-        let class = ClassId(lane.class);
         lane.unlink(slot, &mut self.slab);
-        if expires {
-            self.expiries.remove(slot, &mut self.slab);
-        }
-        let state = &mut self.classes[class.index()];
+        let state = &mut self.classes[lane.class as usize];
         if place != Place::Run {
             state.ages.remove(slot, &mut self.slab);
         }
-        let Cold { snapshot, payload } = self.slab.remove(slot);
-        state.subtract(&snapshot);
-        self.pool.release_mask(mask);
-        (Picked { class, snapshot, payload }, id)
+        state.subtract(&self.slab.request(slot).snapshot);
+        if expires {
+            self.expiries.remove(slot, &mut self.slab);
+        }
+        if mask != masks::NO_MASK {
+            self.pool.release_mask(mask);
+        }
+        id
     }
 
     /// After another request has become the head of a lane, or none.
@@ -98,9 +109,6 @@ impl<T> Scheduler<T> {
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
     pub(super) fn recheck_constrained(&mut self) {
-        if self.flipped.is_empty() {
-            return;
-        }
         for i in (0..self.constrained.len()).rev() {
             let class = self.constrained[i];
             match self.shared_head(class) {
@@ -161,15 +169,10 @@ impl<T> Scheduler<T> {
     pub(super) fn refresh_candidate(&mut self, class: ClassId) {
         let Self { slab, lanes, classes, ring, .. } = self;
         let state = &classes[class.index()];
-        let (slots, costs) = match lanes[state.shared].head(slab) {
-            // The usual class has nothing pinned and no constraints.
-            Some(slot) if state.exact[1].is_empty() && slab.hot(slot).mask == masks::NO_MASK => {
-                ([slot, NIL], [slab.hot(slot).cost, ring::NONE])
-            }
-            None if state.exact[1].is_empty() => ([NIL; 2], [ring::NONE; 2]),
-            _ => return self.refresh_unusual(class),
-        };
-        ring.set_candidate(class, slots, costs);
+        match usual_head(state, &lanes[state.shared], slab) {
+            Some((slot, cost)) => ring.set_candidate(class, [slot, NIL], [cost, ring::NONE]),
+            None => self.refresh_unusual(class),
+        }
     }
 
     fn refresh_unusual(&mut self, class: ClassId) {
@@ -183,4 +186,16 @@ impl<T> Scheduler<T> {
         }
         self.ring.set_candidate(class, candidates.map(|slot| slot.unwrap_or(NIL)), costs);
     }
+}
+
+/// The candidate of a class if it depends on its pool gate only: the head of its shared lane, if it has no
+/// constraints and nothing that is pinned may go. Its slot and cost; [`NIL`] and [`ring::NONE`] if nothing waits.
+#[inline]
+pub(super) fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64)> {
+    if lane.pin.is_some() || !class.exact[1].is_empty() {
+        return None;
+    }
+    let Some(slot) = lane.head(slab) else { return Some((NIL, ring::NONE)) };
+    let head = slab.hot(slot);
+    (head.mask == masks::NO_MASK).then_some((slot, head.cost))
 }

@@ -21,7 +21,7 @@ use super::pool::GateId;
 use super::slab::NIL;
 use crate::policy::ClassId;
 
-use calendar::{Calendar, Note, Places};
+use calendar::{Calendar, Note, Noted, Places};
 
 /// Cost of a candidate that is not there. Real costs are at least 1.
 pub(super) const NONE: u64 = 0;
@@ -43,23 +43,52 @@ struct Place {
     slots: [u32; 2],
     /// Grants up to which the deficit is worked out.
     settled: u128,
-    /// Grants after which the class can pay for its candidate.
-    due: u128,
+    noted: Noted,
     class: ClassId,
     gate: GateId,
-    /// Number of the place among those of its gate.
-    member: u32,
-    note: Note,
-    /// The class is noted among those that have a candidate whether their gate is open or not.
-    always: bool,
+    /// Group in whose calendar the class is noted.
+    group: u32,
     /// The place is in the list of its gate's mixed ones.
     listed: bool,
 }
 
+/// The group of the classes that have a candidate whether their gate is open or not.
+const ALWAYS: u32 = 0;
+
+/// The group of the other classes behind a gate.
+fn group_of(gate: GateId) -> u32 {
+    1 + gate.0
+}
+
 impl Place {
-    /// Group in whose calendar the class is noted.
-    fn group(&self) -> usize {
-        if self.always { 0 } else { 1 + self.gate.0 as usize }
+    /// The credit of the class after so many grants. It saturates.
+    #[inline]
+    fn credit(&self, passes: u128) -> u64 {
+        if self.noted.note == Note::None || passes == self.settled {
+            return self.deficit;
+        }
+        let granted = u64::try_from(passes - self.settled).unwrap_or(u64::MAX);
+        self.deficit.saturating_add(granted.saturating_mul(self.quantum))
+    }
+
+    /// Grants that the class needs until it can pay `cost`.
+    #[inline]
+    fn grants(&self, cost: u64) -> u128 {
+        let lacking = cost.saturating_sub(self.deficit);
+        // A division costs more than all the rest, and is needed by requests larger than their quantum only.
+        let grants = match lacking {
+            0 => 0,
+            _ if lacking <= self.quantum => 1,
+            _ => lacking.div_ceil(self.quantum),
+        };
+        u128::from(grants)
+    }
+
+    /// Works out the credit of the class.
+    #[inline]
+    fn settle(&mut self, passes: u128) {
+        self.deficit = self.credit(passes);
+        self.settled = passes;
     }
 }
 
@@ -69,21 +98,14 @@ struct Ledger(Vec<Place>);
 
 impl Positions for Ledger {
     fn place(&mut self, item: u32, at: u32) {
-        self.0[item as usize].note = Note::Later(at);
+        self.0[item as usize].noted.note = Note::Later(at);
     }
 }
 
 impl Places for Ledger {
-    fn member(&self, place: usize) -> usize {
-        self.0[place].member as usize
-    }
-
-    fn due(&self, place: usize) -> u128 {
-        self.0[place].due
-    }
-
-    fn note(&mut self, place: usize) -> &mut Note {
-        &mut self.0[place].note
+    #[inline]
+    fn noted(&mut self, place: usize) -> &mut Noted {
+        &mut self.0[place].noted
     }
 }
 
@@ -109,11 +131,10 @@ pub(super) struct Ring {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Winner {
     /// Its place in the ring.
-    pub(super) place: usize,
+    pub(super) place: u32,
     pub(super) class: ClassId,
-    /// Slot of its candidate, and what that costs \[tokens\].
+    /// Slot of its candidate.
     pub(super) slot: u32,
-    pub(super) cost: u64,
 }
 
 /// What the ring needs to know of a class.
@@ -142,12 +163,10 @@ impl Ring {
             candidate: [NONE; 2],
             slots: [NIL; 2],
             settled: 0,
-            due: 0,
+            noted: Noted::NOWHERE,
             class: m.class,
             gate: m.gate,
-            member: 0,
-            note: Note::None,
-            always: true,
+            group: ALWAYS,
             listed: false,
         };
         let mut ring = Self {
@@ -165,7 +184,7 @@ impl Ring {
         }
         for places in of_gate {
             for (number, &place) in (0u32..).zip(&places) {
-                ring.places.0[place as usize].member = number;
+                ring.places.0[place as usize].noted.member = number;
             }
             ring.groups.push(Calendar::of(places, n));
         }
@@ -190,7 +209,7 @@ impl Ring {
 
     /// Credit of a class \[tokens\]; 0 for a class that is not in the ring.
     pub(super) fn deficit(&self, class: ClassId) -> u64 {
-        self.find(class).map_or(0, |k| self.credit(k, self.passes(k)))
+        self.find(class).map_or(0, |k| self.places.0[k].credit(self.passes(k)))
     }
 
     /// Credit per grant \[tokens\]; 0 for a class that is not in the ring.
@@ -199,64 +218,64 @@ impl Ring {
     }
 
     /// Grants that the class at a place has had by now, from some beginning on.
+    #[inline]
     fn passes(&self, k: usize) -> u128 {
-        self.groups[self.places.0[k].group()].passes(k, self.cursor, &self.places)
-    }
-
-    /// The credit of the class at a place after so many grants. It saturates.
-    fn credit(&self, k: usize, passes: u128) -> u64 {
         let place = &self.places.0[k];
-        if place.note == Note::None || passes == place.settled {
-            return place.deficit;
-        }
-        let granted = u64::try_from(passes - place.settled).unwrap_or(u64::MAX);
-        place.deficit.saturating_add(granted.saturating_mul(place.quantum))
+        self.groups[place.group as usize].passes(k, self.cursor, &place.noted)
     }
 
-    /// Works out the credit of the class at a place; returns the grants that it has had.
-    fn settle(&mut self, k: usize) -> u128 {
+    /// Works out the credit of the class at a place.
+    #[inline]
+    fn settle(&mut self, k: usize) {
         let passes = self.passes(k);
-        self.places.0[k].deficit = self.credit(k, passes);
-        self.places.0[k].settled = passes;
-        passes
+        self.places.0[k].settle(passes);
     }
 
-    /// Notes the class at a place by its credit and candidates.
+    /// Notes the class at a place, whose credit is worked out, by that and its candidates.
+    #[inline]
     fn renote(&mut self, k: usize) {
-        let mut passes = self.settle(k);
+        let Self { places, groups, .. } = self;
+        let place = &mut places.0[k];
+        let [open, closed] = place.candidate;
+        if closed != NONE || place.group == ALWAYS {
+            return self.renote_unusual(k);
+        }
+        let group = &mut groups[place.group as usize];
+        if open == NONE {
+            return group.forget(k, places);
+        }
+        place.noted.due = place.settled + place.grants(open);
+        group.note(k, places);
+    }
+
+    /// The same for a class that has a candidate even if its gate is closed, or had one.
+    #[inline(never)]
+    fn renote_unusual(&mut self, k: usize) {
         let Self { places, groups, mixed, cursor, .. } = self;
         let place = &mut places.0[k];
         let [open, closed] = place.candidate;
-        let gate = place.gate.0;
         let always = closed != NONE;
-        let cost = if always && !groups[1 + gate as usize].open { closed } else { open };
+        let cost = if always && !groups[group_of(place.gate) as usize].open { closed } else { open };
         if cost == NONE {
-            groups[place.group()].forget(k, places);
-            return;
+            return groups[place.group as usize].forget(k, places);
         }
-        if place.always != always {
-            groups[place.group()].forget(k, places);
-            places.0[k].always = always;
-            passes = groups[places.0[k].group()].passes(k, *cursor, places);
+        let group = if always { ALWAYS } else { group_of(place.gate) };
+        if place.group != group {
+            groups[place.group as usize].forget(k, places);
+            let place = &mut places.0[k];
+            place.group = group;
+            place.settled = groups[group as usize].passes(k, *cursor, &place.noted);
         }
         let place = &mut places.0[k];
-        place.settled = passes;
-        let lacking = cost.saturating_sub(place.deficit);
-        // A division costs more than all the rest, and is needed by requests larger than their quantum only.
-        let grants = match lacking {
-            0 => 0,
-            _ if lacking <= place.quantum => 1,
-            _ => lacking.div_ceil(place.quantum),
-        };
-        place.due = passes + u128::from(grants);
+        place.noted.due = place.settled + place.grants(cost);
         if always && open != closed && !std::mem::replace(&mut place.listed, true) {
-            mixed[gate as usize].push(k as u32);
+            mixed[place.gate.0 as usize].push(k as u32);
         }
-        groups[place.group()].note(k, places);
+        groups[group as usize].note(k, places);
     }
 
-    fn gate_is_open(&self, k: usize) -> bool {
-        self.groups[1 + self.places.0[k].gate.0 as usize].open
+    fn gate_is_open(&self, gate: GateId) -> bool {
+        self.groups[group_of(gate) as usize].open
     }
 
     pub(super) fn set_gate(&mut self, gate: GateId, open: bool) {
@@ -273,6 +292,7 @@ impl Ring {
                 self.places.0[k].listed = false;
                 self.mixed[gate].swap_remove(i);
             } else {
+                self.settle(k);
                 self.renote(k);
             }
         }
@@ -281,6 +301,7 @@ impl Ring {
     /// Sets the slot and the cost of the class's candidate for an open and for a closed gate, [`NONE`] without one.
     pub(super) fn set_candidate(&mut self, class: ClassId, slots: [u32; 2], cost: [u64; 2]) {
         let k = self.place(class);
+        self.settle(k);
         (self.places.0[k].slots, self.places.0[k].candidate) = (slots, cost);
         self.renote(k);
     }
@@ -296,24 +317,41 @@ impl Ring {
                 place
             }
         };
-        let Place { class, slots, candidate, .. } = self.places.0[place];
-        let gate = usize::from(!self.gate_is_open(place));
-        Some(Winner { place, class, slot: slots[gate], cost: candidate[gate] })
+        let Place { class, slots, .. } = self.places.0[place];
+        Some(Winner { place: place as u32, class, slot: slots[self.side(place)] })
+    }
+
+    /// Which candidate of the class at a place counts: that for an open gate, or that for a closed one.
+    #[inline]
+    fn side(&self, k: usize) -> usize {
+        let place = &self.places.0[k];
+        // A class in the group of its gate has no other.
+        usize::from(place.group == ALWAYS && !self.gate_is_open(place.gate))
     }
 
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next
     /// pick.
-    pub(super) fn charge(&mut self, place: usize, cost: u64, still_waiting: bool) {
+    #[inline]
+    pub(super) fn charge(&mut self, place: u32, cost: u64, still_waiting: bool) {
+        let place = place as usize;
         let deficit = &mut self.places.0[place].deficit;
         debug_assert!(cost <= *deficit, "place {place} was picked without the credit for it");
         *deficit = if still_waiting { *deficit - cost } else { 0 };
         self.carry = (*deficit > 0).then_some(place);
     }
 
+    /// Sets the next candidate of a class that was charged, for an open gate; it has none for a closed one.
+    pub(super) fn set_next(&mut self, place: u32, slot: u32, cost: u64) {
+        let k = place as usize;
+        debug_assert_eq!(self.places.0[k].settled, self.passes(k), "a class is settled when it is picked");
+        (self.places.0[k].slots, self.places.0[k].candidate) = ([slot, NIL], [cost, NONE]);
+        self.renote(k);
+    }
+
     /// Takes all credit away.
     pub(super) fn forget_credit(&mut self) {
         for place in &mut self.places.0 {
-            (place.deficit, place.note) = (0, Note::None);
+            (place.deficit, place.noted.note) = (0, Note::None);
         }
     }
 
@@ -336,7 +374,7 @@ impl Ring {
     fn carried(&self) -> Option<usize> {
         self.carry.filter(|&k| {
             let place = &self.places.0[k];
-            let cost = place.candidate[usize::from(!self.gate_is_open(k))];
+            let cost = place.candidate[usize::from(!self.gate_is_open(place.gate))];
             // Its credit was worked out when it was charged, and nothing has been granted since.
             cost != NONE && cost <= place.deficit
         })
@@ -382,7 +420,8 @@ impl Ring {
     /// sweep waits at it.
     fn sweep_to(&mut self, k: usize) {
         self.cursor = k;
-        if self.groups[self.places.0[k].group()].needs_this_pass(k, &self.places) {
+        let place = &self.places.0[k];
+        if self.groups[place.group as usize].needs_this_pass(k, &place.noted) {
             self.cursor = k + 1;
             if self.cursor == self.places.0.len() {
                 self.cursor = 0;
