@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::heap::IndexedHeap;
 use super::key::{Order, OrderKey};
-use super::lane::LaneId;
+use super::lane::{Lane, LaneId};
 use super::pool::{GateId, ViewId};
-use super::slab::{NIL, Slab};
+use super::slab::{NIL, Place, Slab};
 use crate::error::{LimitKind, LimitReached};
 use crate::policy::{BusyRule, ClassSpec, LimitsPerWorker};
 use crate::request::Snapshot;
@@ -106,11 +106,6 @@ impl Class {
         }
     }
 
-    /// Requests that wait.
-    pub(super) fn waiting(&self) -> u64 {
-        self.requests
-    }
-
     pub(super) fn has_waiting(&self) -> bool {
         self.requests > 0
     }
@@ -125,6 +120,16 @@ impl Class {
         self.requests -= 1;
         self.raw -= u128::from(snapshot.raw_isl_tokens());
         self.cached -= u128::from(snapshot.cached_tokens());
+    }
+
+    /// Puts the request in `slot` into its lane, one of this class; returns whether it is the head there now.
+    #[inline]
+    pub(super) fn put_in_lane<T>(&mut self, slot: u32, lane: &mut Lane, slab: &mut Slab<T>) -> bool {
+        let is_head = lane.push(slot, self.order.repeats(), slab);
+        if slab.hot(slot).place != Place::Run {
+            self.ages.push(slot, slab);
+        }
+        is_head
     }
 
     /// When a request that comes to this class expires.

@@ -36,18 +36,6 @@ impl<T> Scheduler<T> {
         open
     }
 
-    /// Puts the request in `slot` into its lane; returns whether it is the head there now.
-    #[inline]
-    pub(super) fn put_in_lane(&mut self, slot: u32) -> bool {
-        let lane = &mut self.lanes[self.slab.hot(slot).lane];
-        let class = &mut self.classes[lane.class as usize];
-        let is_head = lane.push(slot, class.order.repeats(), &mut self.slab);
-        if self.slab.hot(slot).place != Place::Run {
-            class.ages.push(slot, &mut self.slab);
-        }
-        is_head
-    }
-
     /// Takes a waiting request out of its lane and its class, but not yet out of its slot; returns its lane, whose
     /// head may have changed.
     #[inline]
@@ -108,6 +96,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
+    #[inline(never)]
     pub(super) fn recheck_constrained(&mut self) {
         for i in (0..self.constrained.len()).rev() {
             let class = self.constrained[i];

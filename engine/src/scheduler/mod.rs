@@ -211,18 +211,19 @@ impl<T> Scheduler<T> {
         {
             return Err(Refused { limit, snapshot, payload });
         }
+        let Self { slab, lanes, classes, pool, .. } = self;
+        let state = &mut classes[class.index()];
         let lane = match snapshot.pin() {
-            Some(pin) => self.lanes.exact(class.0, pin, &self.pool),
-            None => self.classes[class.index()].shared,
+            Some(pin) => lanes.exact(class.0, pin, pool),
+            None => state.shared,
         };
         let mask = match snapshot.constraints() {
-            Some(_) => self.pool.acquire_mask(&snapshot),
+            Some(_) => pool.acquire_mask(&snapshot),
             None => masks::NO_MASK,
         };
-        let state = &mut self.classes[class.index()];
         state.add(&snapshot);
         let expiry = state.expiry(&snapshot);
-        let key = self.slab.reserve();
+        let key = slab.reserve();
         let hot = Hot {
             key: OrderKey::new(&snapshot, state.order, self.sequence, key.slot),
             cost: snapshot.cost(),
@@ -235,10 +236,10 @@ impl<T> Scheduler<T> {
             expires: expiry.is_some(),
         };
         self.sequence += 1;
-        self.slab.fill(key.slot, hot, Picked { class, snapshot, payload });
-        let is_head = self.put_in_lane(key.slot);
+        slab.fill(key.slot, hot, Picked { class, snapshot, payload });
+        let is_head = state.put_in_lane(key.slot, &mut lanes[lane], slab);
         if let Some(at) = expiry {
-            self.expiries.push(key.slot, at, &mut self.slab);
+            self.expiries.push(key.slot, at, slab);
         }
         if is_head {
             self.head_changed(lane);
@@ -286,15 +287,19 @@ impl<T> Scheduler<T> {
         if !self.flipped.is_empty() {
             self.recheck_constrained();
         }
-        let Winner { place, class, slot } = self.ring.pick()?;
+        let Winner { place, slot } = self.ring.pick()?;
         let cost = self.slab.hot(slot).cost;
-        self.ring.charge(place, cost, self.classes[class.index()].waiting() > 1);
         let lane = self.unlink(slot);
         // It was the head of its lane.
         let Self { slab, lanes, classes, ring, .. } = self;
-        match usual_head(&classes[class.index()], &lanes[lane], slab) {
-            Some((slot, cost)) => ring.set_next(place, slot, cost),
-            None => self.head_changed(lane),
+        let lane_now = &lanes[lane];
+        let class = &classes[lane_now.class as usize];
+        match usual_head(class, lane_now, slab) {
+            Some(next) => ring.serve(place, cost, class.has_waiting(), next),
+            None => {
+                ring.charge(place, cost, class.has_waiting());
+                self.head_changed(lane);
+            }
         }
         self.slab.remove(slot)
     }

@@ -133,7 +133,11 @@ impl<T> Slab<T> {
     #[inline]
     pub(super) fn fill(&mut self, slot: u32, hot: Hot, request: Picked<T>) {
         self.hot[slot as usize] = hot;
-        self.requests[slot as usize] = Some(request);
+        let vacant = &mut self.requests[slot as usize];
+        // Always so; that there is nothing to drop saves a copy.
+        if vacant.is_none() {
+            *vacant = Some(request);
+        }
     }
 
     /// Gives a slot back; returns the request that was in it.

@@ -142,12 +142,6 @@ impl Calendar {
         self.round + u128::from(place < cursor) - self.missed(place, noted)
     }
 
-    /// Whether the class at a place, where the sweep stands, can pay only with the grant of this round.
-    #[inline]
-    pub(super) fn needs_this_pass(&self, place: usize, noted: &Noted) -> bool {
-        self.due(place, noted) > self.round
-    }
-
     /// Passes after which the class at a place can pay.
     #[inline]
     fn due(&self, place: usize, noted: &Noted) -> u128 {
@@ -230,9 +224,13 @@ impl Calendar {
     #[inline]
     pub(super) fn advance(&mut self, rounds: u128, places: &mut impl Places) {
         self.round += rounds;
-        if rounds == 0 || self.noted == 0 {
-            return;
+        if self.noted > 0 && rounds > 0 {
+            self.turn(places);
         }
+    }
+
+    /// Makes bits of what has come near in the new round.
+    fn turn(&mut self, places: &mut impl Places) {
         self.steps += 1 + self.soon.absorb(&mut self.next);
         while let Some(later) = self.later.peek().filter(|later| later.due <= self.round + 2) {
             self.later.remove(0, places);

@@ -44,7 +44,6 @@ struct Place {
     /// Grants up to which the deficit is worked out.
     settled: u128,
     noted: Noted,
-    class: ClassId,
     gate: GateId,
     /// Group in whose calendar the class is noted.
     group: u32,
@@ -132,7 +131,6 @@ pub(super) struct Ring {
 pub(super) struct Winner {
     /// Its place in the ring.
     pub(super) place: u32,
-    pub(super) class: ClassId,
     /// Slot of its candidate.
     pub(super) slot: u32,
 }
@@ -164,7 +162,6 @@ impl Ring {
             slots: [NIL; 2],
             settled: 0,
             noted: Noted::NOWHERE,
-            class: m.class,
             gate: m.gate,
             group: ALWAYS,
             listed: false,
@@ -232,7 +229,7 @@ impl Ring {
     }
 
     /// Notes the class at a place, whose credit is worked out, by that and its candidates.
-    #[inline]
+    #[inline(always)]
     fn renote(&mut self, k: usize) {
         let Self { places, groups, .. } = self;
         let place = &mut places.0[k];
@@ -308,17 +305,14 @@ impl Ring {
 
     /// Picks the class whose candidate goes next and grants the credit that this takes; `None`, and nothing
     /// changed, if no class has a candidate. The caller must [`charge`](Self::charge) the class.
+    #[inline]
     pub(super) fn pick(&mut self) -> Option<Winner> {
         let place = match self.carried() {
             Some(place) => place,
-            None => {
-                let place = self.scan().or_else(|| self.bulk())?;
-                self.settle(place);
-                place
-            }
+            None => self.scan()?,
         };
-        let Place { class, slots, .. } = self.places.0[place];
-        Some(Winner { place: place as u32, class, slot: slots[self.side(place)] })
+        let slot = self.places.0[place].slots[self.side(place)];
+        Some(Winner { place: place as u32, slot })
     }
 
     /// Which candidate of the class at a place counts: that for an open gate, or that for a closed one.
@@ -340,11 +334,14 @@ impl Ring {
         self.carry = (*deficit > 0).then_some(place);
     }
 
-    /// Sets the next candidate of a class that was charged, for an open gate; it has none for a closed one.
-    pub(super) fn set_next(&mut self, place: u32, slot: u32, cost: u64) {
+    /// The same with the next candidate of the class, its slot and cost, if that depends on the gate only.
+    #[inline(never)]
+    pub(super) fn serve(&mut self, place: u32, cost: u64, still_waiting: bool, (next, next_cost): (u32, u64)) {
+        self.charge(place, cost, still_waiting);
         let k = place as usize;
         debug_assert_eq!(self.places.0[k].settled, self.passes(k), "a class is settled when it is picked");
-        (self.places.0[k].slots, self.places.0[k].candidate) = ([slot, NIL], [cost, NONE]);
+        let place = &mut self.places.0[k];
+        (place.slots, place.candidate) = ([next, NIL], [next_cost, NONE]);
         self.renote(k);
     }
 
@@ -371,6 +368,7 @@ impl Ring {
     }
 
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
+    #[inline]
     fn carried(&self) -> Option<usize> {
         self.carry.filter(|&k| {
             let place = &self.places.0[k];
@@ -380,19 +378,25 @@ impl Ring {
         })
     }
 
-    /// Once around: the first class that can pay with one grant at most. What is left of this round, then the next one
-    /// up to the cursor. `None` has granted one to each, if any class has a candidate.
+    /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
+    /// round, then the next one up to the cursor.
+    #[inline(never)]
     fn scan(&mut self) -> Option<usize> {
         let end = self.places.0.len();
-        if let Some(k) = self.first(self.cursor, end) {
-            self.sweep_to(k);
-            return Some(k);
-        }
-        if self.groups.iter().all(|group| !group.open || group.is_empty()) {
-            return None;
-        }
-        self.advance(1);
-        let k = self.first(0, self.cursor)?;
+        let k = match self.first(self.cursor, end) {
+            Some(k) => k,
+            None => {
+                if self.groups.iter().all(|group| !group.open || group.is_empty()) {
+                    return None;
+                }
+                self.advance(1);
+                match self.first(0, self.cursor) {
+                    Some(k) => k,
+                    // Now each has been granted one.
+                    None => return self.bulk(),
+                }
+            }
+        };
         self.sweep_to(k);
         Some(k)
     }
@@ -401,27 +405,34 @@ impl Ring {
     /// then. The sweep stays where it is.
     fn bulk(&mut self) -> Option<usize> {
         let end = self.places.0.len();
-        loop {
+        let k = loop {
             // Who is still before the sweep and lacks only the grant of this round gets it with the next whole round.
             if let Some(k) = self.first(self.cursor, end) {
                 self.advance(1);
-                return Some(k);
+                break k;
             }
             let open = self.groups.iter_mut().filter(|group| group.open);
             let rounds = open.filter_map(Calendar::least).min()?;
             self.advance(rounds - 1);
             if let Some(k) = self.first(0, self.cursor) {
-                return Some(k);
+                break k;
             }
-        }
+        };
+        self.settle(k);
+        Some(k)
     }
 
     /// Moves the sweep to a class that it picks. One that needs no grant is still owed that of this round, so the
     /// sweep waits at it.
     fn sweep_to(&mut self, k: usize) {
         self.cursor = k;
-        let place = &self.places.0[k];
-        if self.groups[place.group as usize].needs_this_pass(k, &place.noted) {
+        let place = &mut self.places.0[k];
+        let group = &self.groups[place.group as usize];
+        let passes = group.passes(k, k, &place.noted);
+        if passes >= place.noted.due {
+            place.settle(passes);
+        } else {
+            place.settle(passes + 1);
             self.cursor = k + 1;
             if self.cursor == self.places.0.len() {
                 self.cursor = 0;
