@@ -149,7 +149,7 @@ impl<T> Scheduler<T> {
 
     pub(super) fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
         match (a, b) {
-            (Some(a), Some(b)) if self.slab.hot(b).key < self.slab.hot(a).key => Some(b),
+            (Some(a), Some(b)) if self.slab.hot(b).key.is_before(&self.slab.hot(a).key) => Some(b),
             (a, b) => a.or(b),
         }
     }

@@ -112,6 +112,15 @@ impl HeapKey for OrderKey {
     fn item(self) -> u32 {
         self.lo as u32
     }
+
+    /// The borrow of a subtraction of 256 bits: no branch, and a few instructions where `<` takes a dozen.
+    #[inline]
+    fn is_before(&self, other: &Self) -> bool {
+        let (_, low) = self.lo.overflowing_sub(other.lo);
+        let (high, less) = self.hi.overflowing_sub(other.hi);
+        let (_, least) = high.overflowing_sub(u128::from(low));
+        less | least
+    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Lane {
         match (self.first, self.heap.peek()) {
             (NIL, top) => top.map(OrderKey::item),
             (first, None) => Some(first),
-            (first, Some(top)) => Some(slab.hot(first).key.min(top).item()),
+            (first, Some(top)) => Some(if top.is_before(&slab.hot(first).key) { top.item() } else { first }),
         }
     }
 
@@ -82,7 +82,7 @@ impl Lane {
     pub(super) fn push<T>(&mut self, slot: u32, repeat: bool, slab: &mut Slab<T>) -> bool {
         self.len += 1;
         let key = slab.hot(slot).key;
-        if self.last != NIL && slab.hot(self.last).key >= key {
+        if self.last != NIL && key.is_before(&slab.hot(self.last).key) {
             return self.push_to_heap(slot, repeat, slab);
         }
         let last = std::mem::replace(&mut self.last, slot);
@@ -93,7 +93,7 @@ impl Lane {
             return false;
         }
         self.first = slot;
-        self.heap.peek().is_none_or(|top| key < top)
+        self.heap.peek().is_none_or(|top| key.is_before(&top))
     }
 
     #[inline(never)]
@@ -111,7 +111,7 @@ impl Lane {
         let hot = slab.hot_mut(slot);
         (hot.next, hot.place) = (NIL, Place::Leader);
         self.heap.push(key, slab);
-        slab.position(slot) == 0 && (self.first == NIL || key < slab.hot(self.first).key)
+        slab.position(slot) == 0 && (self.first == NIL || key.is_before(&slab.hot(self.first).key))
     }
 
     /// Takes the request in `slot` out of the order; the slab keeps it.

@@ -20,15 +20,22 @@ use crate::scheduler::heap::{HeapKey, IndexedHeap, Positions};
 const FIRST_ROUND: u128 = 1 << 100;
 
 /// A place that is due in a round to come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 struct Later {
     due: u128,
     place: u32,
 }
 
 impl HeapKey for Later {
+    #[inline]
     fn item(self) -> u32 {
         self.place
+    }
+
+    /// Places that are due at the same time are found by their bits in the end: no need to order them here.
+    #[inline]
+    fn is_before(&self, other: &Self) -> bool {
+        self.due < other.due
     }
 }
 
@@ -41,27 +48,34 @@ pub(super) enum Note {
     Soon,
     /// Due one round later.
     Next,
-    /// Due later still; its position in the heap.
-    Later(u32),
+    /// Due later still: in the heap.
+    Later,
 }
+
+/// The group of the classes that have a candidate whether their gate is open or not.
+pub(super) const ALWAYS: u32 = 0;
 
 /// What the calendar keeps of each place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Noted {
     /// Passes after which the class can pay for its candidate, missed ones not counted.
     pub(super) due: u128,
-    pub(super) note: Note,
     /// Number of the place among those of its gate.
     pub(super) member: u32,
+    /// Group in whose calendar the class is noted.
+    pub(super) group: u32,
+    pub(super) note: Note,
 }
 
 impl Noted {
-    pub(super) const NOWHERE: Self = Self { due: 0, note: Note::None, member: 0 };
+    pub(super) const NOWHERE: Self = Self { due: 0, member: 0, group: ALWAYS, note: Note::None };
 }
 
 /// The places, owned by the ring.
 pub(super) trait Places: Positions {
     fn noted(&mut self, place: usize) -> &mut Noted;
+    /// Position of a place in the heap.
+    fn position(&self, place: usize) -> u32;
 }
 
 /// The calendar of one group.
@@ -171,6 +185,7 @@ impl Calendar {
             self.next.insert(number);
             noted.note = Note::Next;
         } else {
+            noted.note = Note::Later;
             self.later.push(Later { due, place: place as u32 }, places);
         }
     }
@@ -186,8 +201,8 @@ impl Calendar {
             Note::Next if self.next.contains(number) => self.next.remove(number),
             // Since then another round has begun.
             Note::Next => self.soon.remove(number),
-            Note::Later(at) => {
-                self.later.remove(at, places);
+            Note::Later => {
+                self.later.remove(places.position(place), places);
             }
         }
         self.noted -= 1;

@@ -21,7 +21,7 @@ use super::pool::GateId;
 use super::slab::NIL;
 use crate::policy::ClassId;
 
-use calendar::{Calendar, Note, Noted, Places};
+use calendar::{ALWAYS, Calendar, Note, Noted, Places};
 
 /// Cost of a candidate that is not there. Real costs are at least 1.
 pub(super) const NONE: u64 = 0;
@@ -45,14 +45,9 @@ struct Place {
     settled: u128,
     noted: Noted,
     gate: GateId,
-    /// Group in whose calendar the class is noted.
-    group: u32,
     /// The place is in the list of its gate's mixed ones.
     listed: bool,
 }
-
-/// The group of the classes that have a candidate whether their gate is open or not.
-const ALWAYS: u32 = 0;
 
 /// The group of the other classes behind a gate.
 fn group_of(gate: GateId) -> u32 {
@@ -93,18 +88,26 @@ impl Place {
 
 /// The places as a calendar sees them.
 #[derive(Clone, Debug, Default)]
-struct Ledger(Vec<Place>);
+struct Ledger {
+    all: Vec<Place>,
+    /// Position of each in the heap of its calendar: dense, because a heap that is sifted writes many.
+    positions: Vec<u32>,
+}
 
 impl Positions for Ledger {
     fn place(&mut self, item: u32, at: u32) {
-        self.0[item as usize].noted.note = Note::Later(at);
+        self.positions[item as usize] = at;
     }
 }
 
 impl Places for Ledger {
     #[inline]
     fn noted(&mut self, place: usize) -> &mut Noted {
-        &mut self.0[place].noted
+        &mut self.all[place].noted
+    }
+
+    fn position(&self, place: usize) -> u32 {
+        self.positions[place]
     }
 }
 
@@ -163,11 +166,10 @@ impl Ring {
             settled: 0,
             noted: Noted::NOWHERE,
             gate: m.gate,
-            group: ALWAYS,
             listed: false,
         };
         let mut ring = Self {
-            places: Ledger(members.iter().map(place).collect()),
+            places: Ledger { all: members.iter().map(place).collect(), positions: vec![NIL; n] },
             groups: vec![Calendar::of_all(n)],
             cursor: 0,
             carry: None,
@@ -181,7 +183,7 @@ impl Ring {
         }
         for places in of_gate {
             for (number, &place) in (0u32..).zip(&places) {
-                ring.places.0[place as usize].noted.member = number;
+                ring.places.all[place as usize].noted.member = number;
             }
             ring.groups.push(Calendar::of(places, n));
         }
@@ -206,38 +208,38 @@ impl Ring {
 
     /// Credit of a class \[tokens\]; 0 for a class that is not in the ring.
     pub(super) fn deficit(&self, class: ClassId) -> u64 {
-        self.find(class).map_or(0, |k| self.places.0[k].credit(self.passes(k)))
+        self.find(class).map_or(0, |k| self.places.all[k].credit(self.passes(k)))
     }
 
     /// Credit per grant \[tokens\]; 0 for a class that is not in the ring.
     pub(super) fn quantum(&self, class: ClassId) -> u64 {
-        self.find(class).map_or(0, |k| self.places.0[k].quantum)
+        self.find(class).map_or(0, |k| self.places.all[k].quantum)
     }
 
     /// Grants that the class at a place has had by now, from some beginning on.
     #[inline]
     fn passes(&self, k: usize) -> u128 {
-        let place = &self.places.0[k];
-        self.groups[place.group as usize].passes(k, self.cursor, &place.noted)
+        let place = &self.places.all[k];
+        self.groups[place.noted.group as usize].passes(k, self.cursor, &place.noted)
     }
 
     /// Works out the credit of the class at a place.
     #[inline]
     fn settle(&mut self, k: usize) {
         let passes = self.passes(k);
-        self.places.0[k].settle(passes);
+        self.places.all[k].settle(passes);
     }
 
     /// Notes the class at a place, whose credit is worked out, by that and its candidates.
     #[inline(always)]
     fn renote(&mut self, k: usize) {
         let Self { places, groups, .. } = self;
-        let place = &mut places.0[k];
+        let place = &mut places.all[k];
         let [open, closed] = place.candidate;
-        if closed != NONE || place.group == ALWAYS {
+        if closed != NONE || place.noted.group == ALWAYS {
             return self.renote_unusual(k);
         }
-        let group = &mut groups[place.group as usize];
+        let group = &mut groups[place.noted.group as usize];
         if open == NONE {
             return group.forget(k, places);
         }
@@ -249,21 +251,21 @@ impl Ring {
     #[inline(never)]
     fn renote_unusual(&mut self, k: usize) {
         let Self { places, groups, mixed, cursor, .. } = self;
-        let place = &mut places.0[k];
+        let place = &mut places.all[k];
         let [open, closed] = place.candidate;
         let always = closed != NONE;
         let cost = if always && !groups[group_of(place.gate) as usize].open { closed } else { open };
         if cost == NONE {
-            return groups[place.group as usize].forget(k, places);
+            return groups[place.noted.group as usize].forget(k, places);
         }
         let group = if always { ALWAYS } else { group_of(place.gate) };
-        if place.group != group {
-            groups[place.group as usize].forget(k, places);
-            let place = &mut places.0[k];
-            place.group = group;
+        if place.noted.group != group {
+            groups[place.noted.group as usize].forget(k, places);
+            let place = &mut places.all[k];
+            place.noted.group = group;
             place.settled = groups[group as usize].passes(k, *cursor, &place.noted);
         }
-        let place = &mut places.0[k];
+        let place = &mut places.all[k];
         place.noted.due = place.settled + place.grants(cost);
         if always && open != closed && !std::mem::replace(&mut place.listed, true) {
             mixed[place.gate.0 as usize].push(k as u32);
@@ -284,9 +286,9 @@ impl Ring {
         groups[1 + gate].set_open(open, *cursor, places);
         for i in (0..self.mixed[gate].len()).rev() {
             let k = self.mixed[gate][i] as usize;
-            let [open, closed] = self.places.0[k].candidate;
+            let [open, closed] = self.places.all[k].candidate;
             if closed == NONE || open == closed {
-                self.places.0[k].listed = false;
+                self.places.all[k].listed = false;
                 self.mixed[gate].swap_remove(i);
             } else {
                 self.settle(k);
@@ -299,7 +301,7 @@ impl Ring {
     pub(super) fn set_candidate(&mut self, class: ClassId, slots: [u32; 2], cost: [u64; 2]) {
         let k = self.place(class);
         self.settle(k);
-        (self.places.0[k].slots, self.places.0[k].candidate) = (slots, cost);
+        (self.places.all[k].slots, self.places.all[k].candidate) = (slots, cost);
         self.renote(k);
     }
 
@@ -311,16 +313,16 @@ impl Ring {
             Some(place) => place,
             None => self.scan()?,
         };
-        let slot = self.places.0[place].slots[self.side(place)];
+        let slot = self.places.all[place].slots[self.side(place)];
         Some(Winner { place: place as u32, slot })
     }
 
     /// Which candidate of the class at a place counts: that for an open gate, or that for a closed one.
     #[inline]
     fn side(&self, k: usize) -> usize {
-        let place = &self.places.0[k];
+        let place = &self.places.all[k];
         // A class in the group of its gate has no other.
-        usize::from(place.group == ALWAYS && !self.gate_is_open(place.gate))
+        usize::from(place.noted.group == ALWAYS && !self.gate_is_open(place.gate))
     }
 
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next
@@ -328,7 +330,7 @@ impl Ring {
     #[inline]
     pub(super) fn charge(&mut self, place: u32, cost: u64, still_waiting: bool) {
         let place = place as usize;
-        let deficit = &mut self.places.0[place].deficit;
+        let deficit = &mut self.places.all[place].deficit;
         debug_assert!(cost <= *deficit, "place {place} was picked without the credit for it");
         *deficit = if still_waiting { *deficit - cost } else { 0 };
         self.carry = (*deficit > 0).then_some(place);
@@ -339,15 +341,15 @@ impl Ring {
     pub(super) fn serve(&mut self, place: u32, cost: u64, still_waiting: bool, (next, next_cost): (u32, u64)) {
         self.charge(place, cost, still_waiting);
         let k = place as usize;
-        debug_assert_eq!(self.places.0[k].settled, self.passes(k), "a class is settled when it is picked");
-        let place = &mut self.places.0[k];
+        debug_assert_eq!(self.places.all[k].settled, self.passes(k), "a class is settled when it is picked");
+        let place = &mut self.places.all[k];
         (place.slots, place.candidate) = ([next, NIL], [next_cost, NONE]);
         self.renote(k);
     }
 
     /// Takes all credit away.
     pub(super) fn forget_credit(&mut self) {
-        for place in &mut self.places.0 {
+        for place in &mut self.places.all {
             (place.deficit, place.noted.note) = (0, Note::None);
         }
     }
@@ -357,7 +359,7 @@ impl Ring {
     pub(super) fn cut(&mut self, class: ClassId, best: Option<u64>) {
         let k = self.place(class);
         self.settle(k);
-        let place = &mut self.places.0[k];
+        let place = &mut self.places.all[k];
         place.deficit = place.deficit.min(most_credit(place.quantum, best));
         self.renote(k);
     }
@@ -371,7 +373,7 @@ impl Ring {
     #[inline]
     fn carried(&self) -> Option<usize> {
         self.carry.filter(|&k| {
-            let place = &self.places.0[k];
+            let place = &self.places.all[k];
             let cost = place.candidate[usize::from(!self.gate_is_open(place.gate))];
             // Its credit was worked out when it was charged, and nothing has been granted since.
             cost != NONE && cost <= place.deficit
@@ -382,7 +384,7 @@ impl Ring {
     /// round, then the next one up to the cursor.
     #[inline(never)]
     fn scan(&mut self) -> Option<usize> {
-        let end = self.places.0.len();
+        let end = self.places.all.len();
         let k = match self.first(self.cursor, end) {
             Some(k) => k,
             None => {
@@ -404,7 +406,7 @@ impl Ring {
     /// All rounds that the nearest class still needs, at once, for every class with a candidate: the first that can pay
     /// then. The sweep stays where it is.
     fn bulk(&mut self) -> Option<usize> {
-        let end = self.places.0.len();
+        let end = self.places.all.len();
         let k = loop {
             // Who is still before the sweep and lacks only the grant of this round gets it with the next whole round.
             if let Some(k) = self.first(self.cursor, end) {
@@ -426,15 +428,15 @@ impl Ring {
     /// sweep waits at it.
     fn sweep_to(&mut self, k: usize) {
         self.cursor = k;
-        let place = &mut self.places.0[k];
-        let group = &self.groups[place.group as usize];
+        let place = &mut self.places.all[k];
+        let group = &self.groups[place.noted.group as usize];
         let passes = group.passes(k, k, &place.noted);
         if passes >= place.noted.due {
             place.settle(passes);
         } else {
             place.settle(passes + 1);
             self.cursor = k + 1;
-            if self.cursor == self.places.0.len() {
+            if self.cursor == self.places.all.len() {
                 self.cursor = 0;
                 self.advance(1);
             }
