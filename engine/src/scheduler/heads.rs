@@ -37,24 +37,25 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes a waiting request out of its lane and its class, but not yet out of its slot; returns its lane, whose
-    /// head may have changed.
+    /// head may have changed, whether anything still waits in the class, and its [`usual_head`] now.
     #[inline]
-    pub(super) fn unlink(&mut self, slot: u32) -> LaneId {
-        let Hot { lane: id, mask, place, expires, .. } = *self.slab.hot(slot);
-        let lane = &mut self.lanes[id];
-        lane.unlink(slot, &mut self.slab);
-        let state = &mut self.classes[lane.class as usize];
+    pub(super) fn unlink(&mut self, slot: u32) -> (LaneId, bool, Option<(u32, u64)>) {
+        let Self { slab, lanes, classes, .. } = self;
+        let Hot { lane: id, mask, place, expires, .. } = *slab.hot(slot);
+        let lane = &mut lanes[id];
+        let class = &mut classes[lane.class as usize];
+        lane.unlink(slot, slab);
         if place != Place::Run {
-            state.ages.remove(slot, &mut self.slab);
+            class.ages.remove(slot, slab);
         }
-        state.subtract(&self.slab.request(slot).snapshot);
+        class.subtract(&slab.request(slot).snapshot);
         if expires {
-            self.expiries.remove(slot, &mut self.slab);
+            self.expiries.remove(slot, slab);
         }
         if mask != masks::NO_MASK {
             self.pool.release_mask(mask);
         }
-        id
+        (id, class.has_waiting(), usual_head(class, lane, slab))
     }
 
     /// After another request has become the head of a lane, or none.
@@ -180,7 +181,7 @@ impl<T> Scheduler<T> {
 /// The candidate of a class if it depends on its pool gate only: the head of its shared lane, if it has no
 /// constraints and nothing that is pinned may go. Its slot and cost; [`NIL`] and [`ring::NONE`] if nothing waits.
 #[inline]
-pub(super) fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64)> {
+fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64)> {
     if lane.pin.is_some() || !class.exact[1].is_empty() {
         return None;
     }

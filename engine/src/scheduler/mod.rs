@@ -49,7 +49,6 @@ use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use class::Class;
 use expiry::Expiries;
-use heads::usual_head;
 use heap::HeapKey;
 use key::OrderKey;
 use lanes::Lanes;
@@ -289,15 +288,12 @@ impl<T> Scheduler<T> {
         }
         let Winner { place, slot } = self.ring.pick()?;
         let cost = self.slab.hot(slot).cost;
-        let lane = self.unlink(slot);
         // It was the head of its lane.
-        let Self { slab, lanes, classes, ring, .. } = self;
-        let lane_now = &lanes[lane];
-        let class = &classes[lane_now.class as usize];
-        match usual_head(class, lane_now, slab) {
-            Some(next) => ring.serve(place, cost, class.has_waiting(), next),
+        let (lane, still_waiting, head) = self.unlink(slot);
+        match head {
+            Some(next) => self.ring.serve(place, cost, still_waiting, next),
             None => {
-                ring.charge(place, cost, class.has_waiting());
+                self.ring.charge(place, cost, still_waiting);
                 self.head_changed(lane);
             }
         }
