@@ -109,7 +109,9 @@ impl<K: HeapKey> IndexedHeap<K> {
     fn sift_down<P: Positions + ?Sized>(&mut self, mut at: usize, key: K, positions: &mut P) {
         loop {
             let first = at * ARITY + 1;
-            let Some(children) = self.keys.get(first..).filter(|children| !children.is_empty()) else { break };
+            let Some(children) = self.keys.get(first..).filter(|children| !children.is_empty()) else {
+                break;
+            };
             let least = match children.first_chunk() {
                 Some(four) => least_of_four(four),
                 None => (1..children.len())

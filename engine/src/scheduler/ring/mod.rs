@@ -338,7 +338,13 @@ impl Ring {
 
     /// The same with the next candidate of the class, its slot and cost, if that depends on the gate only.
     #[inline(never)]
-    pub(super) fn serve(&mut self, place: u32, cost: u64, still_waiting: bool, (next, next_cost): (u32, u64)) {
+    pub(super) fn serve(
+        &mut self,
+        place: u32,
+        cost: u64,
+        still_waiting: bool,
+        (next, next_cost): (u32, u64),
+    ) {
         self.charge(place, cost, still_waiting);
         let k = place as usize;
         debug_assert_eq!(self.places.all[k].settled, self.passes(k), "a class is settled when it is picked");
