@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::heap::IndexedHeap;
-use super::key::{Order, OrderKey};
+use super::exact::Exact;
+use super::key::Order;
 use super::lane::{Lane, LaneId};
 use super::pool::{GateId, ViewId};
 use super::slab::{NIL, Place, Slab};
@@ -50,8 +50,7 @@ pub(super) struct Class {
     pub(super) view: ViewId,
     pub(super) gate: GateId,
     pub(super) shared: LaneId,
-    /// Heads of the exact lanes, each naming its lane: blocked ones, and those that may go.
-    pub(super) exact: [IndexedHeap<OrderKey>; 2],
+    pub(super) exact: Exact,
     /// Whether the scheduler's list of constrained heads has this class.
     pub(super) listed: bool,
     pub(super) max_queue_time: Option<Duration>,
@@ -77,7 +76,7 @@ impl Class {
             view: ViewId(u32::MAX),
             gate: GateId(u32::MAX),
             shared,
-            exact: Default::default(),
+            exact: Exact::default(),
             listed: false,
             max_queue_time: spec.max_queue_time,
             active: true,

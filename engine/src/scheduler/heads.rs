@@ -1,7 +1,6 @@
 //! The heads of the lanes, and what the ring is told of them.
 
 use super::class::Class;
-use super::heap::HeapKey;
 use super::lane::{Lane, LaneId};
 use super::slab::{Hot, NIL, Place, Slab};
 use super::{Scheduler, masks, ring};
@@ -62,38 +61,28 @@ impl<T> Scheduler<T> {
     pub(super) fn head_changed(&mut self, lane: LaneId) {
         let class = ClassId(self.lanes[lane].class);
         if self.lanes[lane].pin.is_some() {
-            self.rank_lane(lane);
+            let best_changed = self.rank_lane(lane);
             if self.lanes[lane].is_empty() {
                 self.lanes.drop_exact(lane);
+            }
+            if !best_changed {
+                return;
             }
         }
         self.refresh_candidate(class);
     }
 
-    /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head.
-    pub(super) fn rank_lane(&mut self, id: LaneId) {
+    /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head. Returns
+    /// whether the best head of the open ones has changed.
+    pub(super) fn rank_lane(&mut self, id: LaneId) -> bool {
         let Self { lanes, slab, pool, classes, .. } = self;
         let (lane, ranks) = lanes.with_ranks(id);
         let class = &mut classes[lane.class as usize];
-        let (at, was_open) = (ranks.of(id), lane.open);
         let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
-            if at != NIL {
-                class.exact[usize::from(was_open)].remove(at, ranks);
-                ranks.forget(id);
-            }
-            return;
+            return class.exact.forget(id, ranks);
         };
-        lane.open =
-            pool.exact_open(class.view, lane.endpoints.0 as usize..lane.endpoints.1 as usize, head.mask);
-        let key = head.key.with_item(id);
-        if at != NIL && was_open == lane.open {
-            class.exact[usize::from(was_open)].update(at, key, ranks);
-            return;
-        }
-        if at != NIL {
-            class.exact[usize::from(was_open)].remove(at, ranks);
-        }
-        class.exact[usize::from(lane.open)].push(key, ranks);
+        let endpoints = lane.endpoints.0 as usize..lane.endpoints.1 as usize;
+        class.exact.note(head.key.with_item(id), pool.exact_open(class.view, endpoints, head.mask), ranks)
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
@@ -125,7 +114,7 @@ impl<T> Scheduler<T> {
     /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
     pub(super) fn candidates(&self, class: ClassId) -> [Option<u32>; 2] {
         let state = &self.classes[class.index()];
-        let exact = self.best_exact(state, true);
+        let exact = self.best_open(state);
         match self.shared_head(class) {
             None => [exact, exact],
             Some((slot, masks::NO_MASK)) => [self.better(Some(slot), exact), exact],
@@ -137,18 +126,20 @@ impl<T> Scheduler<T> {
     }
 
     /// The best head of a class, dispatchable or not.
-    pub(super) fn best_head(&self, class: ClassId) -> Option<u32> {
+    pub(super) fn best_head(&mut self, class: ClassId) -> Option<u32> {
+        let state = &mut self.classes[class.index()];
+        let blocked = state.exact.best_blocked(self.lanes.ranks());
         let state = &self.classes[class.index()];
-        let exact = self.better(self.best_exact(state, false), self.best_exact(state, true));
-        self.better(self.lanes[state.shared].head(&self.slab), exact)
+        let head = |lane: LaneId| self.lanes[lane].head(&self.slab);
+        let exact = self.better(blocked.and_then(head), self.best_open(state));
+        self.better(head(state.shared), exact)
     }
 
-    pub(super) fn best_exact(&self, class: &Class, open: bool) -> Option<u32> {
-        let lane = class.exact[usize::from(open)].peek()?.item();
-        self.lanes[lane].head(&self.slab)
+    fn best_open(&self, class: &Class) -> Option<u32> {
+        self.lanes[class.exact.best_open()?].head(&self.slab)
     }
 
-    pub(super) fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
+    fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
         match (a, b) {
             (Some(a), Some(b)) if self.slab.hot(b).key.is_before(&self.slab.hot(a).key) => Some(b),
             (a, b) => a.or(b),
@@ -182,7 +173,7 @@ impl<T> Scheduler<T> {
 /// constraints and nothing that is pinned may go. Its slot and cost; [`NIL`] and [`ring::NONE`] if nothing waits.
 #[inline]
 fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64)> {
-    if lane.pin.is_some() || !class.exact[1].is_empty() {
+    if lane.pin.is_some() || !class.exact.none_open() {
         return None;
     }
     let Some(slot) = lane.head(slab) else { return Some((NIL, ring::NONE)) };

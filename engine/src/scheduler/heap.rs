@@ -77,7 +77,9 @@ impl<K: HeapKey> IndexedHeap<K> {
     /// Replaces the key at position `at` by another one of the same item.
     pub(super) fn update<P: Positions + ?Sized>(&mut self, at: u32, key: K, positions: &mut P) {
         debug_assert_eq!(self.keys[at as usize].item(), key.item());
-        self.settle(at as usize, key, positions);
+        if self.keys[at as usize] != key {
+            self.settle(at as usize, key, positions);
+        }
     }
 
     /// Puts another item's key, which belongs in the same place of the order, at position `at`.

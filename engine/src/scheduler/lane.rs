@@ -36,8 +36,6 @@ pub(super) struct Lane {
     pub(super) class: u32,
     /// What the lane's requests are pinned to; `None` for the shared lane.
     pub(super) pin: Option<Pin>,
-    /// Whether the head may go. Of exact lanes only: the shared lane of a class has its pool gate instead.
-    pub(super) open: bool,
     /// The endpoints that the pin means, in the current worker snapshot.
     pub(super) endpoints: (u32, u32),
     /// Place in the lane table's index by endpoint.
@@ -55,7 +53,6 @@ impl Lane {
         Self {
             class,
             pin,
-            open: false,
             endpoints: (0, 0),
             anchor: Anchor::NOWHERE,
             first: NIL,

@@ -8,7 +8,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | `key`, `lane`, `lanes`, `heap`, `slab` | the order inside a class, and which lanes there are |
-//! | `heads` | which head of a class is its candidate |
+//! | `heads`, `exact` | which head of a class is its candidate |
 //! | `leave`, `expiry` | cancelled and expired requests |
 //! | `class` | what waits in a class, and how much may |
 //! | `reload` | a new policy for what runs and waits |
@@ -17,6 +17,7 @@
 //! | `select` | the endpoint |
 
 mod class;
+mod exact;
 mod expiry;
 mod heads;
 mod heap;
@@ -49,7 +50,6 @@ use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use class::Class;
 use expiry::Expiries;
-use heap::HeapKey;
 use key::OrderKey;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
@@ -428,8 +428,9 @@ impl<T> Scheduler<T> {
         while let Some(lane) = self.lanes.waiting_for(index, &self.pool, i) {
             let class = self.lanes[lane].class;
             if self.pool.flipped().contains(&self.classes[class as usize].view) {
-                self.rank_lane(lane);
-                self.refresh_candidate(ClassId(class));
+                if self.rank_lane(lane) {
+                    self.refresh_candidate(ClassId(class));
+                }
             }
             i += 1;
         }
@@ -467,8 +468,8 @@ impl<T> Scheduler<T> {
     /// Arrival of the waiting request of a class that was enqueued first, O(pins that requests of the class wait for).
     pub fn oldest_arrival(&self, class: ClassId) -> Option<Timestamp> {
         let state = &self.classes[class.index()];
-        let exact = state.exact.iter().flat_map(|lanes| lanes.iter().map(HeapKey::item));
-        let runs = exact.chain([state.shared]).filter_map(|lane| self.lanes[lane].oldest_of_run());
+        let runs =
+            state.exact.lanes().chain([state.shared]).filter_map(|lane| self.lanes[lane].oldest_of_run());
         let slot = runs.chain(state.ages.oldest()).min_by_key(|&slot| self.slab.hot(slot).key.sequence())?;
         Some(self.slab.request(slot).snapshot.arrival())
     }
