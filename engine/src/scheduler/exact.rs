@@ -97,6 +97,7 @@ impl Exact {
 fn put(heap: &mut IndexedHeap<OrderKey>, key: OrderKey, ranks: &mut Ranks) {
     match ranks.0[key.item() as usize] {
         NIL => heap.push(key, ranks),
+        at if heap.at(at) == key => {}
         at => heap.update(at, key, ranks),
     }
 }

@@ -1,6 +1,7 @@
 //! The heads of the lanes, and what the ring is told of them.
 
 use super::class::Class;
+use super::heap::HeapKey;
 use super::lane::{Lane, LaneId};
 use super::slab::{Hot, NIL, Place, Slab};
 use super::{Scheduler, masks, ring};

@@ -48,6 +48,14 @@ impl<K: HeapKey> IndexedHeap<K> {
         self.keys.is_empty()
     }
 
+    /// The key at position `at`.
+    ///
+    /// # Panics
+    /// If nothing sits there.
+    pub(super) fn at(&self, at: u32) -> K {
+        self.keys[at as usize]
+    }
+
     /// All keys, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = K> + '_ {
         self.keys.iter().copied()
@@ -77,9 +85,7 @@ impl<K: HeapKey> IndexedHeap<K> {
     /// Replaces the key at position `at` by another one of the same item.
     pub(super) fn update<P: Positions + ?Sized>(&mut self, at: u32, key: K, positions: &mut P) {
         debug_assert_eq!(self.keys[at as usize].item(), key.item());
-        if self.keys[at as usize] != key {
-            self.settle(at as usize, key, positions);
-        }
+        self.settle(at as usize, key, positions);
     }
 
     /// Puts another item's key, which belongs in the same place of the order, at position `at`.
