@@ -179,5 +179,7 @@ fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64
     }
     let Some(slot) = lane.head(slab) else { return Some((NIL, ring::NONE)) };
     let head = slab.hot(slot);
+    // The one behind it is the next head.
+    slab.prefetch(head.next);
     (head.mask == masks::NO_MASK).then_some((slot, head.cost))
 }

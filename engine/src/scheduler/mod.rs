@@ -427,10 +427,9 @@ impl<T> Scheduler<T> {
         let mut i = 0;
         while let Some(lane) = self.lanes.waiting_for(index, &self.pool, i) {
             let class = self.lanes[lane].class;
-            if self.pool.flipped().contains(&self.classes[class as usize].view) {
-                if self.rank_lane(lane) {
-                    self.refresh_candidate(ClassId(class));
-                }
+            let flipped = self.pool.flipped().contains(&self.classes[class as usize].view);
+            if flipped && self.rank_lane(lane) {
+                self.refresh_candidate(ClassId(class));
             }
             i += 1;
         }

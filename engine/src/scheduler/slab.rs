@@ -3,6 +3,7 @@
 use super::Picked;
 use super::heap::Positions;
 use super::key::OrderKey;
+use crate::sync::prefetch;
 
 /// No slot, no position, no lane.
 pub(super) const NIL: u32 = u32::MAX;
@@ -159,6 +160,15 @@ impl<T> Slab<T> {
     /// Whether `key` names a request that is still here.
     pub(super) fn contains(&self, key: RequestKey) -> bool {
         self.hot.get(key.slot as usize).is_some_and(|h| h.lane != NIL && h.generation == key.generation)
+    }
+
+    /// Asks for a slot and what is in it to be brought near.
+    #[inline]
+    pub(super) fn prefetch(&self, slot: u32) {
+        if let (Some(hot), Some(request)) = (self.hot.get(slot as usize), self.requests.get(slot as usize)) {
+            prefetch(hot);
+            prefetch(request);
+        }
     }
 
     pub(super) fn hot(&self, slot: u32) -> &Hot {
