@@ -19,6 +19,7 @@ pub mod ingress;
 pub mod load;
 #[doc(hidden)]
 pub mod points;
+mod prefetch;
 pub mod sleep;
 pub mod snapshot;
 pub mod ticket;
@@ -32,27 +33,12 @@ pub(crate) use facade::{
     Thread, UnsafeCell, current, fence, panicking, park, park_timeout, spawn, spin_loop, thread_waker,
 };
 pub(crate) use points::{Step, point};
+pub(crate) use prefetch::prefetch;
 
 /// How often to spin before sleeping: `times`, or not at all in a model, where it would add executions and no
 /// behaviour.
 pub(crate) fn spins(times: u32) -> u32 {
     if cfg!(any(loom, shuttle)) { 0 } else { times }
-}
-
-/// Asks for the cache lines of `value` to be brought near, because they will be needed; changes nothing.
-#[inline]
-pub(crate) fn prefetch<T>(value: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let start = std::ptr::from_ref(value).cast::<i8>();
-        for line in (0..size_of::<T>()).step_by(64) {
-            // SAFETY: a prefetch reads and writes nothing, wherever it points to.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line)) };
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = value;
 }
 
 /// A waker that unparks `thread`.
