@@ -19,6 +19,7 @@ pub mod ingress;
 pub mod load;
 #[doc(hidden)]
 pub mod points;
+mod prefetch;
 pub mod sleep;
 pub mod snapshot;
 pub mod ticket;
@@ -32,6 +33,7 @@ pub(crate) use facade::{
     Thread, UnsafeCell, current, fence, panicking, park, park_timeout, spawn, spin_loop, thread_waker,
 };
 pub(crate) use points::{Step, point};
+pub(crate) use prefetch::prefetch;
 
 /// How often to spin before sleeping: `times`, or not at all in a model, where it would add executions and no
 /// behaviour.
