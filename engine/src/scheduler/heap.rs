@@ -199,4 +199,58 @@ mod tests {
             }
         }
     }
+
+    thread_local! {
+        static COMPARISONS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    /// A key that counts how often it is compared.
+    #[derive(Clone, Copy, Debug)]
+    struct Counted(u64, u32);
+
+    impl HeapKey for Counted {
+        fn item(self) -> u32 {
+            self.1
+        }
+
+        fn is_before(&self, other: &Self) -> bool {
+            COMPARISONS.set(COMPARISONS.get() + 1);
+            self.0 < other.0
+        }
+    }
+
+    /// The worst of many changes of a heap of so many keys: the least goes and comes again behind all others, which is
+    /// what a lane's head does when its request is served, and any other goes and comes back.
+    fn most_comparisons(keys: u32) -> u64 {
+        let mix = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+        let mut positions = vec![0; keys as usize];
+        let mut heap = IndexedHeap::default();
+        (0..keys).for_each(|item| heap.push(Counted(mix(item.into()), item), &mut positions[..]));
+        let counted = |work: &mut dyn FnMut()| {
+            COMPARISONS.set(0);
+            work();
+            COMPARISONS.get()
+        };
+        let mut most = 0;
+        for i in 0..1_000 {
+            let head = heap.peek().expect("it is not empty").item();
+            let last = Counted(u64::MAX - 1_000 + i, head);
+            most = most.max(counted(&mut || heap.update(0, last, &mut positions[..])));
+            let any = (mix(i) % u64::from(keys)) as u32;
+            let gone = heap.at(positions[any as usize]);
+            most = most.max(counted(&mut || _ = heap.remove(positions[any as usize], &mut positions[..])));
+            most = most.max(counted(&mut || heap.push(gone, &mut positions[..])));
+        }
+        most
+    }
+
+    #[test]
+    fn comparisons_grow_with_the_logarithm_of_the_backlog_and_of_the_lanes() {
+        for keys in [1u32, 10, 1_000, 100_000, 1_000_000] {
+            let levels = u64::from(keys.ilog2() / (ARITY as u32).ilog2() + 1);
+            let most = most_comparisons(keys);
+            // Three to find the least of four children, one to see whether it comes first; one to choose the direction.
+            assert!(most <= 4 * levels + 1, "{keys} keys: {most}");
+        }
+    }
 }
