@@ -55,7 +55,11 @@ impl<T> Scheduler<T> {
         if mask != masks::NO_MASK {
             self.pool.release_mask(mask);
         }
-        (id, class.has_waiting(), usual_head(class, lane, slab))
+        let head = usual_head(class, lane, slab);
+        if let Some((head, _)) = head {
+            slab.prefetch_behind(head);
+        }
+        (id, class.has_waiting(), head)
     }
 
     /// After another request has become the head of a lane, or none.
@@ -179,7 +183,5 @@ fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64
     }
     let Some(slot) = lane.head(slab) else { return Some((NIL, ring::NONE)) };
     let head = slab.hot(slot);
-    // The one behind it is the next head.
-    slab.prefetch(head.next);
     (head.mask == masks::NO_MASK).then_some((slot, head.cost))
 }

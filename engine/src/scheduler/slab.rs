@@ -162,12 +162,18 @@ impl<T> Slab<T> {
         self.hot.get(key.slot as usize).is_some_and(|h| h.lane != NIL && h.generation == key.generation)
     }
 
-    /// Asks for a slot and what is in it to be brought near.
+    /// Asks for what is behind the request in `slot` to be brought near: it will be the next head. Nothing if there is
+    /// no such slot.
     #[inline]
-    pub(super) fn prefetch(&self, slot: u32) {
-        if let (Some(hot), Some(request)) = (self.hot.get(slot as usize), self.requests.get(slot as usize)) {
+    pub(super) fn prefetch_behind(&self, slot: u32) {
+        let Some(head) = self.hot.get(slot as usize) else { return };
+        let next = head.next as usize;
+        if let (Some(hot), Some(request)) = (self.hot.get(next), self.requests.get(next)) {
             prefetch(hot);
             prefetch(request);
+            if head.place != Place::Run {
+                prefetch(&self.aside[next]);
+            }
         }
     }
 
