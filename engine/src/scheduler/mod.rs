@@ -282,6 +282,8 @@ impl<T> Scheduler<T> {
     /// Which request goes next, by deficit round robin over the classes; `None` if none may.
     ///
     /// A request without any eligible endpoint goes too, so that [`select`](Self::select) tells its caller why.
+    // Inlined, the request would be taken apart and copied once more.
+    #[inline(never)]
     pub fn next_request(&mut self) -> Option<Picked<T>> {
         if !self.flipped.is_empty() {
             self.recheck_constrained();
