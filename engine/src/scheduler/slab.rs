@@ -103,7 +103,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes a slot for what [`fill`](Self::fill) puts there.
+    /// Takes a slot for a request that [`fill`](Self::fill) puts there; returns the name of that.
     ///
     /// # Panics
     /// With 2³² − 1 requests waiting.
@@ -134,11 +134,9 @@ impl<T> Slab<T> {
     #[inline]
     pub(super) fn fill(&mut self, slot: u32, hot: Hot, request: Picked<T>) {
         self.hot[slot as usize] = hot;
-        let vacant = &mut self.requests[slot as usize];
-        // Always so; that there is nothing to drop saves a copy.
-        if vacant.is_none() {
-            *vacant = Some(request);
-        }
+        // That there is nothing to drop first saves a copy.
+        let vacant @ None = &mut self.requests[slot as usize] else { unreachable!("slot {slot} was free") };
+        *vacant = Some(request);
     }
 
     /// Gives a slot back; returns the request that was in it.
