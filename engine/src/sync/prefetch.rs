@@ -9,9 +9,14 @@ pub(crate) fn prefetch<T>(value: &T) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         const LINE: usize = 64;
         let start = std::ptr::from_ref(value).cast::<i8>();
+        // SAFETY: a prefetch reads and writes nothing, wherever it points.
+        let line_at = |offset| unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset)) };
         for offset in (0..size_of::<T>()).step_by(LINE) {
-            // SAFETY: a prefetch reads and writes nothing, wherever it points.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset)) };
+            line_at(offset);
+        }
+        // One line more, unless it begins where a line does.
+        if align_of::<T>() < LINE {
+            line_at(size_of::<T>().saturating_sub(1));
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
