@@ -6,6 +6,7 @@ pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+use std::cell::Cell;
 use std::task::Waker;
 pub(crate) use std::thread::{JoinHandle, Thread, current, panicking, park, park_timeout};
 
@@ -25,6 +26,11 @@ impl<T> UnsafeCell<T> {
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
+}
+
+std::thread_local! {
+    /// The address of whom the calling thread works for just now; 0: nobody.
+    pub(crate) static HELPS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A waker that unparks the calling thread, made once per thread.
