@@ -26,6 +26,10 @@ pub(crate) mod bound {
     pub(crate) const TWO_ADMISSIONS: Bound = Some(4);
     /// The same from two threads at once: 77 thousand; each one more makes it fifteen times as many.
     pub(crate) const TWO_NOTIFIERS: Bound = Some(3);
+    /// Two notifiers against a sleeper that lends.
+    pub(crate) const LEND_TWO: Bound = Some(3);
+    /// The whole engine and two callers that assist.
+    pub(crate) const ASSIST: Bound = Some(3);
     /// Two threads, but two queues and a sleep: 14 to 82 thousand; each one more makes it four times as many.
     pub(crate) const ABANDONED: Bound = Some(5);
     /// The same with the admission before: 22 thousand.

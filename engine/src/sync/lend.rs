@@ -26,6 +26,7 @@ use super::{HELPS, Ordering, Step, UnsafeCell, fence, panicking, park, park_time
 const ASSISTED: u32 = 2;
 const WANTED: u32 = 8;
 const QUIET: u32 = 16;
+const ASLEEP_QUIET: u32 = ASLEEP | QUIET;
 
 /// Times that a notifier goes on because there is more to do, before it leaves the desk to the sleeper. Guessed: with
 /// the short turns of a desk that is lent, less than a wake-up costs. In a model, enough for each way out.
@@ -104,7 +105,7 @@ struct Borrowed<'a>(&'a Shared);
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         // Release: what was done at the desk; partner: the `fetch_or` in `lend`.
-        self.0.state.store(AWAKE, Ordering::Release);
+        self.0.state.swap(AWAKE, Ordering::Release);
         point(Step::HandedOver);
         self.0.thread.unpark();
     }
@@ -152,7 +153,7 @@ impl Shared {
             // Acquire: with `ASLEEP`, what the last owner has done at the desk; partner: the exchange in `leave`.
             // Whose bit it takes away sees its news behind the next fence.
             match self.state.compare_exchange_weak(seen, to, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) if to == ASSISTED => return self.assist(),
+                Ok(ASLEEP | ASLEEP_QUIET) => return self.assist(),
                 Ok(_) => return,
                 Err(now) => seen = now,
             }
@@ -197,7 +198,7 @@ impl Shared {
                 return Left::Work;
             }
             Look::Waits => ASLEEP,
-            Look::Quiet => ASLEEP | QUIET,
+            Look::Quiet => ASLEEP_QUIET,
         };
         point(Step::Rechecked);
         // Release: what was done at the desk; partner: the exchange in `borrow`, and the `fetch_or` in `lend`.
@@ -220,7 +221,7 @@ impl Shared {
                 Some(limit) => park_timeout(limit),
             }
             point(Step::Woken);
-            // Acquire: what the last owner has done at the desk; partner: the exchange in `leave`, and the store in the
+            // Acquire: what the last owner has done at the desk; partner: the exchange in `leave`, and the swap in the
             // `drop` of who hands it over.
             while self.state.fetch_or(WANTED, Ordering::Acquire) & ASSISTED != 0 {
                 park();
