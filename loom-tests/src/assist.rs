@@ -20,7 +20,7 @@ fn release_against_an_admission_that_waits_for_it() {
 
 #[test]
 fn two_admissions_for_one_place() {
-    check_late("assist: two admissions for one place", bound::ASSIST, || {
+    check_late("assist: two admissions for one place", bound::ASSIST_TWO_REQUESTS, || {
         let (engine, permit) = started_with_assist(one_at_a_time(&["a"]), 0);
         let other = caller(&engine, |engine| drop(admit(&engine, TOKENS).wait().expect("open")));
         drop(admit(&engine, TOKENS).wait().expect("open"));

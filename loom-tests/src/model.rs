@@ -30,6 +30,8 @@ pub(crate) mod bound {
     pub(crate) const LEND_TWO: Bound = Some(3);
     /// The whole engine and two callers that assist.
     pub(crate) const ASSIST: Bound = Some(3);
+    /// The same with a whole request of each.
+    pub(crate) const ASSIST_TWO_REQUESTS: Bound = Some(2);
     /// Two threads, but two queues and a sleep: 14 to 82 thousand; each one more makes it four times as many.
     pub(crate) const ABANDONED: Bound = Some(5);
     /// The same with the admission before: 22 thousand.

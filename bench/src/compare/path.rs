@@ -217,7 +217,11 @@ impl Router for Ours {
         let workers = (0..path.workers).map(|id| Worker::new(id.into())).collect();
         let engine = Engine::builder(our_profile(&path.yaml()))
             .workers(WorkerSnapshot::new(1, workers).expect("valid workers"))
-            .idle(match std::env::var("IDLE").as_deref() { Ok("spin") => tollgate::Idle::Spin, Ok("backoff") => tollgate::Idle::Backoff, _ => tollgate::Idle::Assist })
+            .idle(match std::env::var("IDLE").as_deref() {
+                Ok("spin") => tollgate::Idle::Spin,
+                Ok("backoff") => tollgate::Idle::Backoff,
+                _ => tollgate::Idle::Assist,
+            })
             .ingress_capacity(if path.classes > 64 { 64 } else { 16_384 })
             .start()
             .expect("there is a thread to be had");

@@ -330,11 +330,18 @@ mod tests {
 
     #[test]
     fn an_arbiter_that_dies_leaves_nobody_waiting_and_says_why() {
+        for idle in [Idle::Backoff, Idle::Assist] {
+            dies(idle);
+        }
+    }
+
+    /// With [`Idle::Assist`] it may die on this thread, which goes on.
+    fn dies(idle: Idle) {
         let mut class = ClassSpec::explicit("only", 1);
         class.busy.threshold_tokens = Some(0);
         let profile = Profile::new(PolicySpec { classes: vec![class], ..PolicySpec::default() }).unwrap();
         let workers = WorkerSnapshot::new(1, vec![Worker::new(1)]).unwrap();
-        let engine = Engine::builder(profile).workers(workers).start().unwrap();
+        let engine = Engine::builder(profile).workers(workers).idle(idle).start().unwrap();
         let permit = engine.admit(Request::new(5, 0)).unwrap().wait().unwrap();
         let waiting: Vec<_> = (0..10).map(|_| engine.admit(Request::new(6, 0)).unwrap()).collect();
         assert_eq!(engine.snapshot().classes[0].waiting.requests, 10);

@@ -5,8 +5,8 @@ use std::fmt;
 use super::Engine;
 use super::counts::{EngineSnapshot, read};
 use super::shared::Shared;
-use crate::sync::ticket::ticket;
 use crate::sync::Arc;
+use crate::sync::ticket::ticket;
 
 /// Takes pictures of an engine without keeping it open: for exporters, which live as long as the process.
 ///

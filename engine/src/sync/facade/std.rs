@@ -1,12 +1,12 @@
 //! What threads share, from the standard library and its friends.
 
 pub(crate) use parking_lot::Mutex;
+use std::cell::Cell;
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
-use std::cell::Cell;
 use std::task::Waker;
 pub(crate) use std::thread::{JoinHandle, Thread, current, panicking, park, park_timeout};
 
