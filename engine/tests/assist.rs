@@ -103,6 +103,20 @@ fn a_release_that_nobody_waits_for_is_seen_by_the_next_request() {
     assert_eq!(at_rest(&engine).classes[0].dispatched, 10_000);
 }
 
+/// More than one turn dispatches.
+#[test]
+fn a_release_lets_all_go_that_wait_for_it() {
+    let (engine, _) = engine();
+    for _ in 0..10 {
+        let running = permit(admit(&engine, "one"));
+        let small = || engine.admit(Request::new(0, 0).with_class("one")).unwrap();
+        let mut waiting: Vec<_> = (0..1_500).map(|_| small()).collect();
+        drop(running);
+        threaded::each_answer(&mut waiting, |answer| drop(answer.unwrap()));
+    }
+    drained(&engine);
+}
+
 #[test]
 fn a_request_whose_time_is_over_ends_though_nobody_calls() {
     let (engine, _) = engine();
@@ -182,7 +196,9 @@ fn in_the_middle_of_a_turn(make: impl Fn(&Engine) -> Box<dyn FnOnce() + Send>) -
 fn a_waker_in_an_assisted_turn_may_admit_cancel_release_and_change_everything() {
     let (sender, admitted) = channel();
     let (engine, next) = in_the_middle_of_a_turn(|engine| {
-        let (engine, running, sender) = (engine.clone(), permit(admit(engine, "any")), sender.clone());
+        // Without a load, which would keep the request waiting.
+        let running = permit(engine.admit(Request::new(0, 0).with_class("any")).unwrap());
+        let (engine, sender) = (engine.clone(), sender.clone());
         Box::new(move || {
             admit(&engine, "one").cancel();
             let mut late = admit(&engine, "any");

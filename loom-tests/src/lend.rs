@@ -199,6 +199,20 @@ fn lend_against_a_push_and_the_release_that_it_waits_for() {
 }
 
 #[test]
+fn lend_of_a_request_that_waits_against_the_time_limit() {
+    check("lend: of a request that waits against the time limit", bound::LEND_TWO, || {
+        let (caller, sleeper, desk) = arbiter(1, usize::MAX, true, &Seen::default());
+        let (permit, arbiter) = (desk.load.clone(), thread::current());
+        thread::spawn(move || arbiter.unpark());
+        thread::spawn(move || {
+            caller.admit(1);
+            permit.release(5, 1);
+        });
+        arbitrate(sleeper, desk);
+    });
+}
+
+#[test]
 fn lend_against_a_release_before_a_push() {
     check("lend: against a release before a push", bound::LEND_TWO, || {
         // One thread: the release may be left to the push, which has to find it.

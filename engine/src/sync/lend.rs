@@ -184,9 +184,7 @@ impl Shared {
     /// The caller is the owner, and is none any more if it is free.
     unsafe fn leave(&self, owner: u32) -> Left {
         // Relaxed: the fence orders it.
-        if self.state.fetch_or(LEAVING, Ordering::Relaxed) & WANTED != 0 {
-            return Left::Wanted;
-        }
+        self.state.fetch_or(LEAVING, Ordering::Relaxed);
         // SeqCst: orders the announcement before the look for work; partner: the fence in `tell`.
         fence(Ordering::SeqCst);
         point(Step::Announced);
