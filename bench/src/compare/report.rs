@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::measure::{Effort, Measured, Spread};
 
 /// What the comparison ran on.
-fn machine() -> Value {
+fn machine(effort: Effort) -> Value {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -18,6 +18,7 @@ fn machine() -> Value {
         "pinned": false,
         "allocator": "mimalloc",
         "tollgate": env!("CARGO_PKG_VERSION"),
+        "idle": effort.idle.to_string(),
         "peer": "dynamo-kv-router 1.6.1",
     })
 }
@@ -27,7 +28,7 @@ fn decisions(results: &[Measured]) -> u64 {
 }
 
 /// One document.
-pub(super) fn json(results: &[Measured]) -> Value {
+pub(super) fn json(results: &[Measured], effort: Effort) -> Value {
     let rows: Vec<_> = results
         .iter()
         .map(|row| {
@@ -44,7 +45,7 @@ pub(super) fn json(results: &[Measured]) -> Value {
             })
         })
         .collect();
-    json!({ "machine": machine(), "decisions_checked": decisions(results), "rows": rows })
+    json!({ "machine": machine(effort), "decisions_checked": decisions(results), "rows": rows })
 }
 
 /// A table, and what the rows mean.
@@ -81,7 +82,7 @@ pub(super) fn text(results: &[Measured], effort: Effort) -> String {
         let names: Vec<_> = rows.iter().map(|row| row.name).collect();
         text += &format!("{}:\n    {}\n", names.join("; "), rows[0].note);
     }
-    let machine = machine();
+    let machine = machine(effort);
     text += &format!(
         "\ntime per operation, medians of {} alternating samples (min–max); a ratio is peer / ours of the same pair\n\
          {} decisions compared one for one, all equal\n{machine}\n",
