@@ -36,8 +36,9 @@ use crate::worker::WorkerSnapshot;
 const BATCH: usize = 256;
 /// Requests per turn that classes get taken in beyond a batch of waiting ones. Guessed: as long as the dispatches.
 const INTAKE: usize = 4 * BATCH;
-/// Fruitless time before the arbiter sleeps.
-const PATIENCE: Duration = Duration::from_micros(50);
+/// Fruitless time before the arbiter sleeps: about what a wake-up costs where it is slow. Longer while work keeps coming
+/// in that time, so that a stream of requests does not wake it again and again.
+const PATIENCE: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
 
 /// The state of the arbiter thread.
 #[derive(Debug)]
@@ -175,17 +176,19 @@ impl Arbiter {
     }
 
     fn turns(&mut self, sleeper: &mut Sleeper) {
-        let mut idle_since = None;
+        let (mut idle_since, mut pays) = (None, false);
         while !self.is_over() {
             let started = self.shared.clock.now();
             if self.timed_turn(started) {
-                idle_since = None;
+                pays |= idle_since.take().is_some();
             } else if self.idle == Idle::Spin
-                || started.saturating_since(*idle_since.get_or_insert(started)) < patience(PATIENCE)
+                || self.idle == Idle::Backoff
+                    && started.saturating_since(*idle_since.get_or_insert(started))
+                        < patience(PATIENCE[usize::from(pays)])
             {
                 spin_loop();
             } else {
-                idle_since = None;
+                (idle_since, pays) = (None, false);
                 self.sleep(sleeper);
             }
         }
