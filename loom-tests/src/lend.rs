@@ -142,7 +142,7 @@ fn lend_against_a_push() {
 fn lend_against_two_notifiers() {
     let seen = Seen::default();
     let note = seen.clone();
-    check("lend: against two notifiers", bound::LEND_TWO, move || lend_against(2, 1, &note));
+    check("lend: against two notifiers", bound::LEND_TWO_NOTIFIERS, move || lend_against(2, 1, &note));
     seen.assert(&[NOTIFIER, SLEEPER]);
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn lend_against(threads: usize, each: usize, seen: &Seen) {
 fn lend_against_a_push_and_the_time_limit() {
     let seen = Seen::default();
     let note = seen.clone();
-    check("lend: against a push and the time limit", bound::LEND_TWO, move || {
+    check("lend: against a push and the time limit", bound::LEND, move || {
         let (caller, sleeper, desk) = arbiter(1, usize::MAX, false, &note);
         let arbiter = thread::current();
         thread::spawn(move || arbiter.unpark());
@@ -175,7 +175,7 @@ fn lend_against_a_push_and_the_time_limit() {
 fn lend_up_to_the_bound() {
     let seen = Seen::default();
     let note = seen.clone();
-    check("lend: up to the bound", bound::NONE, move || {
+    check("lend: up to the bound", bound::LEND_TURNS, move || {
         // A notifier takes two of them in, one per turn, and leaves the others to the sleeper.
         let (caller, sleeper, desk) = arbiter(4, 1, false, &note);
         thread::spawn(move || caller.admit(4));
@@ -188,7 +188,7 @@ fn lend_up_to_the_bound() {
 fn lend_against_a_push_and_the_release_that_it_waits_for() {
     let seen = Seen::default();
     let note = seen.clone();
-    check("lend: against a push and the release that it waits for", bound::LEND_TWO, move || {
+    check("lend: against a push and the release that it waits for", bound::LEND, move || {
         let (caller, sleeper, desk) = arbiter(1, usize::MAX, true, &note);
         let permit = desk.load.clone();
         thread::spawn(move || permit.release(5, 1));
@@ -200,7 +200,7 @@ fn lend_against_a_push_and_the_release_that_it_waits_for() {
 
 #[test]
 fn lend_of_a_request_that_waits_against_the_time_limit() {
-    check("lend: of a request that waits against the time limit", bound::LEND_TWO, || {
+    check("lend: of a request that waits against the time limit", bound::LEND, || {
         let (caller, sleeper, desk) = arbiter(1, usize::MAX, true, &Seen::default());
         let (permit, arbiter) = (desk.load.clone(), thread::current());
         thread::spawn(move || arbiter.unpark());
@@ -214,7 +214,7 @@ fn lend_of_a_request_that_waits_against_the_time_limit() {
 
 #[test]
 fn lend_against_a_release_before_a_push() {
-    check("lend: against a release before a push", bound::LEND_TWO, || {
+    check("lend: against a release before a push", bound::LEND, || {
         // One thread: the release may be left to the push, which has to find it.
         let (caller, sleeper, desk) = arbiter(1, usize::MAX, true, &Seen::default());
         let permit = desk.load.clone();
