@@ -59,7 +59,9 @@ fn callers_against_everything(started: (Engine, Permit), callers: usize, end_by_
         thread.join().unwrap();
     }
     let picture = end(engine);
-    assert!(sum(&picture, |class| class.dispatched) >= 1);
+    // A class that has gone takes its counts along.
+    let is_there = picture.classes.iter().any(|class| &*class.name == "a");
+    assert!(!is_there || sum(&picture, |class| class.dispatched) >= 1, "{picture:?}");
 }
 
 #[test]
