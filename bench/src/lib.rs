@@ -13,4 +13,5 @@ pub mod compare;
 mod idle;
 pub mod replay;
 pub mod share;
+mod shown;
 pub mod stress;

@@ -60,19 +60,18 @@ impl Request {
     ///
     /// # Errors
     /// A priority jump that is NaN or infinite.
+    #[inline]
     pub fn snapshot(&self, arrival: Timestamp) -> Result<Snapshot, InvalidRequest> {
         if !self.priority_jump.is_finite() {
             return Err(InvalidRequest::PriorityJump { value: self.priority_jump });
         }
-        let ascending =
-            self.cached_on.as_ref().is_some_and(|list| list.is_sorted_by(|a, b| a.worker < b.worker));
-        let cached_given = match (&self.pin, &self.cached_on) {
-            (Some(pin), Some(list)) => cached_on(list, ascending, pin.worker),
-            _ => self.cached_tokens,
+        let (ascending, cached) = match &self.cached_on {
+            Some(list) => self.look_up(list),
+            None => (false, self.cached_tokens),
         };
         Ok(Snapshot {
             raw: self.raw_isl_tokens,
-            cached: cached_given.min(self.raw_isl_tokens),
+            cached: cached.min(self.raw_isl_tokens),
             cached_on: self.cached_on.clone(),
             ascending,
             strict_priority: self.strict_priority,
@@ -81,10 +80,25 @@ impl Request {
             pin: self.pin,
             constraints: self.constraints.clone(),
             arrival,
-            deadline: self.deadline.map(|d| arrival.saturating_add(d)),
+            deadline: match self.deadline {
+                Some(after) => arrival.saturating_add(after).min(LAST_DEADLINE),
+                None => NO_DEADLINE,
+            },
         })
     }
+
+    /// Whether the list of cached tokens is in strictly ascending order, and the cached tokens that count.
+    #[inline(never)]
+    fn look_up(&self, list: &[CachedOn]) -> (bool, u64) {
+        let ascending = list.is_sorted_by(|a, b| a.worker < b.worker);
+        (ascending, self.pin.map_or(self.cached_tokens, |pin| cached_on(list, ascending, pin.worker)))
+    }
 }
+
+/// Stands for no deadline: later than all.
+const NO_DEADLINE: Timestamp = Timestamp::from_nanos(u64::MAX);
+/// A deadline at the very end of the clock still precedes none.
+const LAST_DEADLINE: Timestamp = Timestamp::from_nanos(u64::MAX - 1);
 
 /// Tokens of a prompt that one worker has cached, on any of its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +191,8 @@ pub struct Snapshot {
     pin: Option<Pin>,
     constraints: Option<DataArc<Constraints>>,
     arrival: Timestamp,
-    deadline: Option<Timestamp>,
+    /// [`NO_DEADLINE`] without one: an option would take twice the room.
+    deadline: Timestamp,
 }
 
 impl Snapshot {
@@ -228,7 +243,12 @@ impl Snapshot {
 
     /// When it must have been dispatched.
     pub fn deadline(&self) -> Option<Timestamp> {
-        self.deadline
+        (self.deadline != NO_DEADLINE).then_some(self.deadline)
+    }
+
+    /// The same, [`u64::MAX`] without a deadline \[ns\]: as a number that orders.
+    pub(crate) fn deadline_nanos(&self) -> u64 {
+        self.deadline.as_nanos()
     }
 
     /// Workers that are known to have some of the prompt cached; `None` if that is unknown.

@@ -1,32 +1,25 @@
 //! The ratios as a bar chart.
 
-use std::error::Error;
-
 use plotters::prelude::*;
 
 use super::measure::Measured;
+use crate::shown::{self, COLOURS, GRID, INK, Picture, font};
 
 /// Height of a row \[px\].
 const ROW: u32 = 34;
 const WIDTH: u32 = 1_000;
-const INK: RGBColor = RGBColor(51, 51, 51);
-const GRID: RGBColor = RGBColor(228, 228, 228);
-const MET: RGBColor = RGBColor(0, 114, 178);
-const MISSED: RGBColor = RGBColor(213, 94, 0);
+const MET: RGBColor = COLOURS[0];
+const MISSED: RGBColor = COLOURS[1];
 
 /// The picture as SVG: a bar for each row, its range, and a tick at the least ratio.
-pub(super) fn svg(results: &[Measured]) -> Result<String, Box<dyn Error>> {
+pub(super) fn svg(results: &[Measured]) -> Picture {
     let rows = results.len() as f64;
     let most = results.iter().map(|row| row.ratio().max.max(row.bar)).fold(10.0, f64::max);
-    let mut svg = String::new();
-    {
-        let size = (WIDTH, ROW * results.len() as u32 + 100);
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
+    shown::svg((WIDTH, ROW * results.len() as u32 + 100), |root| {
+        let mut chart = ChartBuilder::on(root)
             .margin(12)
             .margin_right(40)
-            .caption("Times faster than the peer; tick: the bar", ("sans-serif", 18).into_font().color(&INK))
+            .caption("Times faster than the peer; tick: the bar", font(18, INK))
             .x_label_area_size(40)
             .y_label_area_size(360)
             .build_cartesian_2d((0.5..most * 1.5).log_scale(), 0.0..rows)?;
@@ -38,7 +31,7 @@ pub(super) fn svg(results: &[Measured]) -> Result<String, Box<dyn Error>> {
             .axis_style(GRID)
             .y_labels(0)
             .x_label_formatter(&|value| format!("{value}×"))
-            .label_style(("sans-serif", 12).into_font().color(&INK))
+            .label_style(font(12, INK))
             .draw()?;
         for (i, row) in results.iter().enumerate() {
             let (ratio, at) = (row.ratio(), rows - i as f64 - 0.5);
@@ -48,12 +41,11 @@ pub(super) fn svg(results: &[Measured]) -> Result<String, Box<dyn Error>> {
             let range = vec![(ratio.min, at), (ratio.max, at)];
             chart.draw_series([PathElement::new(range, INK.stroke_width(1))])?;
             let tick = vec![(row.bar, at - 0.42), (row.bar, at + 0.42)];
-            chart.draw_series([PathElement::new(tick, BLACK.stroke_width(2))])?;
+            chart.draw_series([PathElement::new(tick, INK.stroke_width(2))])?;
             let (_, y) = chart.backend_coord(&(1.0, at));
             let name: String = row.name.chars().take(58).collect();
-            root.draw_text(&name, &("sans-serif", 12).into_font().color(&INK), (12, y - 7))?;
+            root.draw_text(&name, &font(12, INK), (12, y - 7))?;
         }
-        root.present()?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }

@@ -3,24 +3,16 @@
 use serde_json::{Value, json};
 
 use super::measure::{Effort, Measured, Spread};
+use crate::shown::{self, grouped};
 
 /// What the comparison ran on.
 fn machine(effort: Effort) -> Value {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo");
-    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let load = read("/proc/loadavg");
-    json!({
-        "cpu": cpu.map(|(_, name)| name.trim()),
-        "cores": std::thread::available_parallelism().map_or(0, usize::from),
-        "os": std::env::consts::OS,
-        "load_average_1min": load.split_whitespace().next().and_then(|l| l.parse::<f64>().ok()),
-        "pinned": false,
-        "allocator": "mimalloc",
-        "tollgate": env!("CARGO_PKG_VERSION"),
-        "idle": effort.idle.to_string(),
-        "peer": "dynamo-kv-router 1.6.1",
-    })
+    let mut machine = shown::machine();
+    for (name, what) in [("allocator", "mimalloc"), ("peer", "dynamo-kv-router 1.6.1")] {
+        machine.insert(name.into(), what.into());
+    }
+    machine.insert("idle".into(), effort.idle.to_string().into());
+    Value::Object(machine)
 }
 
 fn decisions(results: &[Measured]) -> u64 {
@@ -113,17 +105,7 @@ fn number(value: f64) -> String {
         ..10.0 => format!("{value:.2}"),
         ..100.0 => format!("{value:.1}"),
         ..1e3 => format!("{value:.0}"),
-        _ => {
-            let digits = format!("{value:.0}");
-            let mut text = String::new();
-            for (i, digit) in digits.chars().enumerate() {
-                if i > 0 && (digits.len() - i).is_multiple_of(3) {
-                    text.push(',');
-                }
-                text.push(digit);
-            }
-            text
-        }
+        _ => grouped(&format!("{value:.0}")),
     }
 }
 

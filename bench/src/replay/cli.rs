@@ -75,7 +75,7 @@ pub(super) fn create(path: Option<&PathBuf>) -> Result<Option<(PathBuf, File)>, 
 /// Writes a result into its file.
 pub(super) fn write(
     file: Option<(PathBuf, File)>,
-    content: impl FnOnce() -> chart::Picture,
+    content: impl FnOnce() -> crate::shown::Picture,
 ) -> Result<(), ExitCode> {
     let Some((path, mut file)) = file else { return Ok(()) };
     let written = content().and_then(|text| Ok(file.write_all(text.as_bytes())?));

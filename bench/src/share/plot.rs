@@ -2,11 +2,11 @@
 
 use std::error::Error;
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::Measured;
 use super::run::{Run, Workload};
+use crate::shown::{self, Area, COLOURS, GRID, GUIDE, INK, Picture, font};
 
 /// Panels side by side.
 const PANELS_PER_ROW: usize = 3;
@@ -16,44 +16,22 @@ const PANEL: (u32, u32) = (400, 340);
 const TITLE: u32 = 44;
 /// Points per line; more would not be seen.
 const POINTS: usize = 400;
-/// Colours of the classes, told apart by colour-blind eyes too (Okabe and Ito).
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-];
-const INK: RGBColor = RGBColor(51, 51, 51);
-const GRID: RGBColor = RGBColor(228, 228, 228);
-const GUIDE: RGBColor = RGBColor(130, 130, 130);
-
 /// The picture as SVG: a panel for each arm, a line for each class and run.
-pub(super) fn svg(load: &Workload, results: &[Measured]) -> Result<String, Box<dyn Error>> {
+pub(super) fn svg(load: &Workload, results: &[Measured]) -> Picture {
     let columns = results.len().clamp(1, PANELS_PER_ROW);
     let rows = results.len().div_ceil(columns).max(1);
     let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32 + TITLE);
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE)?;
+    shown::svg(size, |root| {
         let (title, panels) = root.split_vertically(TITLE);
-        let font = ("sans-serif", 19).into_font().color(&INK);
-        title.draw_text("Cumulative service of each class over completions", &font, (20, 16))?;
+        title.draw_text("Cumulative service of each class over completions", &font(19, INK), (20, 16))?;
         for (area, measured) in panels.split_evenly((rows, columns)).iter().zip(results) {
             panel(area, load, measured)?;
         }
-        root.present()?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
-fn panel(
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
-    load: &Workload,
-    measured: &Measured,
-) -> Result<(), Box<dyn Error>> {
+fn panel(area: &Area<'_>, load: &Workload, measured: &Measured) -> Result<(), Box<dyn Error>> {
     let unit = load.cost as f64 / 1_000.0;
     let (x_end, y_end) = (load.total() as f64, load.requests as f64 * unit * 1.04);
     let quanta: Vec<_> = measured.arm.quanta.iter().map(u64::to_string).collect();
@@ -62,7 +40,7 @@ fn panel(
         .margin_left(10)
         .margin_right(20)
         .margin_bottom(8)
-        .caption(caption, ("sans-serif", 16).into_font().color(&INK))
+        .caption(caption, font(16, INK))
         .x_label_area_size(42)
         .y_label_area_size(56)
         .build_cartesian_2d(0.0..x_end, 0.0..y_end)?;
@@ -71,8 +49,8 @@ fn panel(
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(GUIDE)
-        .label_style(("sans-serif", 12).into_font().color(&INK))
-        .axis_desc_style(("sans-serif", 13).into_font().color(&INK))
+        .label_style(font(12, INK))
+        .axis_desc_style(font(13, INK))
         .x_labels(6)
         .y_labels(6)
         .x_label_formatter(&number)
@@ -84,8 +62,8 @@ fn panel(
     let mark = load.requests as f64;
     chart.draw_series(DashedLineSeries::new([(mark, 0.0), (mark, y_end)], 4, 4, GUIDE.stroke_width(1)))?;
     let label = format!("first {}", load.requests);
-    let font = ("sans-serif", 12).into_font().color(&GUIDE);
-    chart.draw_series([EmptyElement::at((mark, y_end * 0.06)) + Text::new(label, (5, 0), font)])?;
+    chart
+        .draw_series([EmptyElement::at((mark, y_end * 0.06)) + Text::new(label, (5, 0), font(12, GUIDE))])?;
 
     for (class, name) in load.classes.iter().enumerate() {
         let colour = COLOURS[class % COLOURS.len()];
@@ -107,7 +85,7 @@ fn panel(
         .margin(8)
         .background_style(WHITE.mix(0.85))
         .border_style(GRID)
-        .label_font(("sans-serif", 13).into_font().color(&INK))
+        .label_font(font(13, INK))
         .draw()?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::load::Load;
 use super::run::{Measured, Served};
 use super::system::Switches;
+use crate::shown;
 
 /// Classes that the text shows; the rest is in the JSON document.
 const SHOWN: usize = 16;
@@ -42,21 +43,6 @@ impl Measured {
 fn round(value: f64, digits: i32) -> f64 {
     let unit = 10_f64.powi(digits);
     (value * unit).round() / unit
-}
-
-fn machine() -> Value {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo");
-    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let load = read("/proc/loadavg");
-    json!({
-        "cpu": cpu.map(|(_, name)| name.trim()),
-        "cores": std::thread::available_parallelism().map_or(0, usize::from),
-        "os": std::env::consts::OS,
-        "load_average_1min": load.split_whitespace().next().and_then(|l| l.parse::<f64>().ok()),
-        "optimised": !cfg!(debug_assertions),
-        "tollgate": env!("CARGO_PKG_VERSION"),
-    })
 }
 
 fn percentiles(histogram: &Histogram<u64>) -> Value {
@@ -110,7 +96,7 @@ pub(super) fn json(load: &Load, measured: &Measured) -> Value {
         total.fates.named().map(|(name, count)| (name.to_owned(), json!(count))).into_iter().collect();
     let check = |check: &super::books::Check| json!({ "invariant": check.what, "holds": check.faults.is_empty(), "faults": check.faults });
     json!({
-        "machine": machine(),
+        "machine": shown::machine(),
         "options": options(load),
         "permits_per_s": round(measured.per_second(measured.permits), 1),
         "tokens_per_s": round(measured.per_second(measured.tokens), 1),
@@ -144,17 +130,9 @@ pub(super) fn json(load: &Load, measured: &Measured) -> Value {
     })
 }
 
-/// Digits in groups of three.
+/// A number in groups of three digits.
 pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    shown::grouped(&number.to_string())
 }
 
 /// A time with three digits and its unit.

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use super::heap::IndexedHeap;
-use super::key::{Order, OrderKey};
-use super::lane::LaneId;
+use super::exact::Exact;
+use super::key::Order;
+use super::lane::{Lane, LaneId};
 use super::pool::{GateId, ViewId};
-use super::slab::{NIL, Slab};
+use super::slab::{NIL, Place, Slab};
 use crate::error::{LimitKind, LimitReached};
 use crate::policy::{BusyRule, ClassSpec, LimitsPerWorker};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
+use crate::time::Timestamp;
 
 /// What waits in a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,8 +50,7 @@ pub(super) struct Class {
     pub(super) view: ViewId,
     pub(super) gate: GateId,
     pub(super) shared: LaneId,
-    /// Heads of the exact lanes, each naming its lane: blocked ones, and those that may go.
-    pub(super) exact: [IndexedHeap<OrderKey>; 2],
+    pub(super) exact: Exact,
     /// Whether the scheduler's list of constrained heads has this class.
     pub(super) listed: bool,
     pub(super) max_queue_time: Option<Duration>,
@@ -76,7 +76,7 @@ impl Class {
             view: ViewId(u32::MAX),
             gate: GateId(u32::MAX),
             shared,
-            exact: Default::default(),
+            exact: Exact::default(),
             listed: false,
             max_queue_time: spec.max_queue_time,
             active: true,
@@ -105,11 +105,6 @@ impl Class {
         }
     }
 
-    /// Requests that wait.
-    pub(super) fn waiting(&self) -> u64 {
-        self.requests
-    }
-
     pub(super) fn has_waiting(&self) -> bool {
         self.requests > 0
     }
@@ -124,6 +119,25 @@ impl Class {
         self.requests -= 1;
         self.raw -= u128::from(snapshot.raw_isl_tokens());
         self.cached -= u128::from(snapshot.cached_tokens());
+    }
+
+    /// Puts the request in `slot` into its lane, one of this class; returns whether it is the head there now.
+    #[inline]
+    pub(super) fn put_in_lane<T>(&mut self, slot: u32, lane: &mut Lane, slab: &mut Slab<T>) -> bool {
+        let is_head = lane.push(slot, self.order.repeats(), slab);
+        if slab.hot(slot).place != Place::Run {
+            self.ages.push(slot, slab);
+        }
+        is_head
+    }
+
+    /// When a request that comes to this class expires.
+    #[inline]
+    pub(super) fn expiry(&self, snapshot: &Snapshot) -> Option<Timestamp> {
+        let deadline = snapshot.deadline();
+        let Some(most) = self.max_queue_time else { return deadline };
+        let latest = snapshot.arrival().saturating_add(most);
+        Some(deadline.map_or(latest, |deadline| deadline.min(latest)))
     }
 
     /// Counts nothing as waiting any more.

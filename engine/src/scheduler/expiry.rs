@@ -18,11 +18,13 @@ impl<T> Positions for ExpiryAt<'_, T> {
 pub(super) struct Expiries(IndexedHeap<u128>);
 
 impl Expiries {
+    #[inline(never)]
     pub(super) fn push<T>(&mut self, slot: u32, at: Timestamp, slab: &mut Slab<T>) {
         self.0.push(u128::from(at.as_nanos()) << 32 | u128::from(slot), &mut ExpiryAt(slab));
     }
 
     /// Forgets a request that expires.
+    #[inline(never)]
     pub(super) fn remove<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
         self.0.remove(slab.aside(slot).expiry_at, &mut ExpiryAt(slab));
     }

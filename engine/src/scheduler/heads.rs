@@ -2,9 +2,9 @@
 
 use super::class::Class;
 use super::heap::HeapKey;
-use super::lane::LaneId;
-use super::slab::{Cold, Hot, NIL, Place};
-use super::{Picked, Scheduler, masks, ring};
+use super::lane::{Lane, LaneId};
+use super::slab::{Hot, NIL, Place, Slab};
+use super::{Scheduler, masks, ring};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
 use crate::request::Snapshot;
@@ -14,6 +14,14 @@ impl<T> Scheduler<T> {
     pub(crate) fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
         let class = &self.classes[class.index()];
         if class.is_limited() { class.limit_reached(self.pool.workers().workers().len()) } else { None }
+    }
+
+    /// The same unless it does not bind this request: nothing waits in its class, and it could go at once.
+    #[inline(never)]
+    pub(super) fn limit_that_binds(&mut self, class: ClassId, snapshot: &Snapshot) -> Option<LimitReached> {
+        let limit = self.limit_reached(class)?;
+        let binds = self.classes[class.index()].has_waiting() || !self.could_go(class, snapshot);
+        binds.then_some(limit)
     }
 
     /// Whether a request would be dispatchable as the head of its lane.
@@ -28,79 +36,63 @@ impl<T> Scheduler<T> {
         open
     }
 
-    /// Puts the request in `slot` into its lane; returns whether it is the head there now.
-    pub(super) fn put_in_lane(&mut self, slot: u32) -> bool {
-        let lane = &mut self.lanes[self.slab.hot(slot).lane];
-        let class = &mut self.classes[lane.class as usize];
-        let is_head = lane.push(slot, class.order.repeats(), &mut self.slab);
-        if self.slab.hot(slot).place != Place::Run {
-            class.ages.push(slot, &mut self.slab);
-        }
-        is_head
-    }
-
-    /// Removes a waiting request from its lane and its class; returns it with its lane, whose head may have changed.
-    pub(super) fn take(&mut self, slot: u32) -> (Picked<T>, LaneId) {
-        let Hot { lane: id, mask, place, expires, .. } = *self.slab.hot(slot);
-        let lane = &mut self.lanes[id];
-        let class = ClassId(lane.class);
-        lane.unlink(slot, &mut self.slab);
-        if expires {
-            self.expiries.remove(slot, &mut self.slab);
-        }
-        let state = &mut self.classes[class.index()];
+    /// Takes a waiting request out of its lane and its class, but not yet out of its slot; returns its lane, whose
+    /// head may have changed, whether anything still waits in the class, and its [`usual_head`] now.
+    #[inline]
+    pub(super) fn unlink(&mut self, slot: u32) -> (LaneId, bool, Option<(u32, u64)>) {
+        let Self { slab, lanes, classes, .. } = self;
+        let Hot { lane: id, mask, place, expires, .. } = *slab.hot(slot);
+        let lane = &mut lanes[id];
+        let class = &mut classes[lane.class as usize];
+        lane.unlink(slot, slab);
         if place != Place::Run {
-            state.ages.remove(slot, &mut self.slab);
+            class.ages.remove(slot, slab);
         }
-        let Cold { snapshot, payload } = self.slab.remove(slot);
-        state.subtract(&snapshot);
-        self.pool.release_mask(mask);
-        (Picked { class, snapshot, payload }, id)
+        class.subtract(&slab.request(slot).snapshot);
+        if expires {
+            self.expiries.remove(slot, slab);
+        }
+        if mask != masks::NO_MASK {
+            self.pool.release_mask(mask);
+        }
+        let head = usual_head(class, lane, slab);
+        if let Some((head, _)) = head {
+            slab.prefetch_behind(head);
+        }
+        (id, class.has_waiting(), head)
     }
 
     /// After another request has become the head of a lane, or none.
     pub(super) fn head_changed(&mut self, lane: LaneId) {
         let class = ClassId(self.lanes[lane].class);
         if self.lanes[lane].pin.is_some() {
-            self.rank_lane(lane);
+            let best_changed = self.rank_lane(lane);
             if self.lanes[lane].is_empty() {
                 self.lanes.drop_exact(lane);
+            }
+            if !best_changed {
+                return;
             }
         }
         self.refresh_candidate(class);
     }
 
-    /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head.
-    pub(super) fn rank_lane(&mut self, id: LaneId) {
+    /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head. Returns
+    /// whether the best head of the open ones has changed.
+    pub(super) fn rank_lane(&mut self, id: LaneId) -> bool {
         let Self { lanes, slab, pool, classes, .. } = self;
         let (lane, ranks) = lanes.with_ranks(id);
         let class = &mut classes[lane.class as usize];
-        let (at, was_open) = (ranks.of(id), lane.open);
         let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
-            if at != NIL {
-                class.exact[usize::from(was_open)].remove(at, ranks);
-                ranks.forget(id);
-            }
-            return;
+            return class.exact.forget(id, ranks);
         };
-        lane.open =
-            pool.exact_open(class.view, lane.endpoints.0 as usize..lane.endpoints.1 as usize, head.mask);
-        let key = head.key.with_item(id);
-        if at != NIL && was_open == lane.open {
-            class.exact[usize::from(was_open)].update(at, key, ranks);
-            return;
-        }
-        if at != NIL {
-            class.exact[usize::from(was_open)].remove(at, ranks);
-        }
-        class.exact[usize::from(lane.open)].push(key, ranks);
+        let endpoints = lane.endpoints.0 as usize..lane.endpoints.1 as usize;
+        class.exact.note(head.key.with_item(id), pool.exact_open(class.view, endpoints, head.mask), ranks)
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
+    #[inline(never)]
     pub(super) fn recheck_constrained(&mut self) {
-        if self.flipped.is_empty() {
-            return;
-        }
         for i in (0..self.constrained.len()).rev() {
             let class = self.constrained[i];
             match self.shared_head(class) {
@@ -127,7 +119,7 @@ impl<T> Scheduler<T> {
     /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
     pub(super) fn candidates(&self, class: ClassId) -> [Option<u32>; 2] {
         let state = &self.classes[class.index()];
-        let exact = self.best_exact(state, true);
+        let exact = self.best_open(state);
         match self.shared_head(class) {
             None => [exact, exact],
             Some((slot, masks::NO_MASK)) => [self.better(Some(slot), exact), exact],
@@ -139,20 +131,22 @@ impl<T> Scheduler<T> {
     }
 
     /// The best head of a class, dispatchable or not.
-    pub(super) fn best_head(&self, class: ClassId) -> Option<u32> {
+    pub(super) fn best_head(&mut self, class: ClassId) -> Option<u32> {
+        let state = &mut self.classes[class.index()];
+        let blocked = state.exact.best_blocked(self.lanes.ranks());
         let state = &self.classes[class.index()];
-        let exact = self.better(self.best_exact(state, false), self.best_exact(state, true));
-        self.better(self.lanes[state.shared].head(&self.slab), exact)
+        let head = |lane: LaneId| self.lanes[lane].head(&self.slab);
+        let exact = self.better(blocked.and_then(head), self.best_open(state));
+        self.better(head(state.shared), exact)
     }
 
-    pub(super) fn best_exact(&self, class: &Class, open: bool) -> Option<u32> {
-        let lane = class.exact[usize::from(open)].peek()?.item();
-        self.lanes[lane].head(&self.slab)
+    fn best_open(&self, class: &Class) -> Option<u32> {
+        self.lanes[class.exact.best_open()?].head(&self.slab)
     }
 
-    pub(super) fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
+    fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
         match (a, b) {
-            (Some(a), Some(b)) if self.slab.hot(b).key < self.slab.hot(a).key => Some(b),
+            (Some(a), Some(b)) if self.slab.hot(b).key.is_before(&self.slab.hot(a).key) => Some(b),
             (a, b) => a.or(b),
         }
     }
@@ -161,15 +155,10 @@ impl<T> Scheduler<T> {
     pub(super) fn refresh_candidate(&mut self, class: ClassId) {
         let Self { slab, lanes, classes, ring, .. } = self;
         let state = &classes[class.index()];
-        let (slots, costs) = match lanes[state.shared].head(slab) {
-            // The usual class has nothing pinned and no constraints.
-            Some(slot) if state.exact[1].is_empty() && slab.hot(slot).mask == masks::NO_MASK => {
-                ([slot, NIL], [slab.hot(slot).cost, ring::NONE])
-            }
-            None if state.exact[1].is_empty() => ([NIL; 2], [ring::NONE; 2]),
-            _ => return self.refresh_unusual(class),
-        };
-        ring.set_candidate(class, slots, costs);
+        match usual_head(state, &lanes[state.shared], slab) {
+            Some((slot, cost)) => ring.set_candidate(class, [slot, NIL], [cost, ring::NONE]),
+            None => self.refresh_unusual(class),
+        }
     }
 
     fn refresh_unusual(&mut self, class: ClassId) {
@@ -183,4 +172,16 @@ impl<T> Scheduler<T> {
         }
         self.ring.set_candidate(class, candidates.map(|slot| slot.unwrap_or(NIL)), costs);
     }
+}
+
+/// The candidate of a class if it depends on its pool gate only: the head of its shared lane, if it has no
+/// constraints and nothing that is pinned may go. Its slot and cost; [`NIL`] and [`ring::NONE`] if nothing waits.
+#[inline]
+fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64)> {
+    if lane.pin.is_some() || !class.exact.none_open() {
+        return None;
+    }
+    let Some(slot) = lane.head(slab) else { return Some((NIL, ring::NONE)) };
+    let head = slab.hot(slot);
+    (head.mask == masks::NO_MASK).then_some((slot, head.cost))
 }

@@ -4,10 +4,12 @@
 //! Four children of 32 bytes share two cache lines, so a level costs about what a binary level does and there
 //! are half as many (LaMarca and Ladner, "The Influence of Caches on the Performance of Heaps", 1996, §4).
 
-/// A totally ordered key that also names the item it belongs to.
-pub(super) trait HeapKey: Copy + Ord {
+/// A key that also names the item it belongs to.
+pub(super) trait HeapKey: Copy {
     /// The item that sits where this key sits.
     fn item(self) -> u32;
+    /// Whether this key goes first. Of two that tie, either may.
+    fn is_before(&self, other: &Self) -> bool;
 }
 
 /// Where the owner keeps the position of each item.
@@ -44,6 +46,14 @@ impl<K: HeapKey> IndexedHeap<K> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// The key at position `at`.
+    ///
+    /// # Panics
+    /// If nothing sits there.
+    pub(super) fn at(&self, at: u32) -> K {
+        self.keys[at as usize]
     }
 
     /// All keys, in no order.
@@ -85,7 +95,7 @@ impl<K: HeapKey> IndexedHeap<K> {
 
     /// Moves `key` from the hole at `at` to where it belongs.
     fn settle<P: Positions + ?Sized>(&mut self, at: usize, key: K, positions: &mut P) {
-        if at > 0 && key < self.keys[(at - 1) / ARITY] {
+        if at > 0 && key.is_before(&self.keys[(at - 1) / ARITY]) {
             self.sift_up(at, key, positions);
         } else {
             self.sift_down(at, key, positions);
@@ -95,7 +105,7 @@ impl<K: HeapKey> IndexedHeap<K> {
     fn sift_up<P: Positions + ?Sized>(&mut self, mut at: usize, key: K, positions: &mut P) {
         while at > 0 {
             let parent = (at - 1) / ARITY;
-            if self.keys[parent] <= key {
+            if !key.is_before(&self.keys[parent]) {
                 break;
             }
             self.set(at, self.keys[parent], positions);
@@ -107,13 +117,16 @@ impl<K: HeapKey> IndexedHeap<K> {
     fn sift_down<P: Positions + ?Sized>(&mut self, mut at: usize, key: K, positions: &mut P) {
         loop {
             let first = at * ARITY + 1;
-            let last = (first + ARITY).min(self.keys.len());
-            let Some((least, &child)) =
-                self.keys.get(first..last).and_then(|c| c.iter().enumerate().min_by_key(|(_, k)| **k))
-            else {
+            let Some(children) = self.keys.get(first..).filter(|children| !children.is_empty()) else {
                 break;
             };
-            if key <= child {
+            let least = match children.first_chunk() {
+                Some(four) => least_of_four(four),
+                None => (1..children.len())
+                    .fold(0, |a, b| if children[b].is_before(&children[a]) { b } else { a }),
+            };
+            let child = children[least];
+            if !child.is_before(&key) {
                 break;
             }
             self.set(at, child, positions);
@@ -128,6 +141,14 @@ impl<K: HeapKey> IndexedHeap<K> {
     }
 }
 
+/// Index of the smallest, without branches: which it is cannot be predicted.
+#[inline]
+fn least_of_four<K: HeapKey>(keys: &[K; ARITY]) -> usize {
+    let a = usize::from(keys[1].is_before(&keys[0]));
+    let b = 2 + usize::from(keys[3].is_before(&keys[2]));
+    if keys[b].is_before(&keys[a]) { b } else { a }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +157,10 @@ mod tests {
     impl HeapKey for (u8, u32) {
         fn item(self) -> u32 {
             self.1
+        }
+
+        fn is_before(&self, other: &Self) -> bool {
+            self < other
         }
     }
 
@@ -172,6 +197,60 @@ mod tests {
                     prop_assert_eq!(positions[k.1 as usize], at as u32);
                 }
             }
+        }
+    }
+
+    thread_local! {
+        static COMPARISONS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    /// A key that counts how often it is compared.
+    #[derive(Clone, Copy, Debug)]
+    struct Counted(u64, u32);
+
+    impl HeapKey for Counted {
+        fn item(self) -> u32 {
+            self.1
+        }
+
+        fn is_before(&self, other: &Self) -> bool {
+            COMPARISONS.set(COMPARISONS.get() + 1);
+            self.0 < other.0
+        }
+    }
+
+    /// The worst of many changes of a heap of so many keys: the least goes and comes again behind all others, which is
+    /// what a lane's head does when its request is served, and any other goes and comes back.
+    fn most_comparisons(keys: u32) -> u64 {
+        let mix = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+        let mut positions = vec![0; keys as usize];
+        let mut heap = IndexedHeap::default();
+        (0..keys).for_each(|item| heap.push(Counted(mix(item.into()), item), &mut positions[..]));
+        let counted = |work: &mut dyn FnMut()| {
+            COMPARISONS.set(0);
+            work();
+            COMPARISONS.get()
+        };
+        let mut most = 0;
+        for i in 0..1_000 {
+            let head = heap.peek().expect("it is not empty").item();
+            let last = Counted(u64::MAX - 1_000 + i, head);
+            most = most.max(counted(&mut || heap.update(0, last, &mut positions[..])));
+            let any = (mix(i) % u64::from(keys)) as u32;
+            let gone = heap.at(positions[any as usize]);
+            most = most.max(counted(&mut || _ = heap.remove(positions[any as usize], &mut positions[..])));
+            most = most.max(counted(&mut || heap.push(gone, &mut positions[..])));
+        }
+        most
+    }
+
+    #[test]
+    fn comparisons_grow_with_the_logarithm_of_the_backlog_and_of_the_lanes() {
+        for keys in [1u32, 10, 1_000, 100_000, 1_000_000] {
+            let levels = u64::from(keys.ilog2() / (ARITY as u32).ilog2() + 1);
+            let most = most_comparisons(keys);
+            // Three to find the least of four children, one to see whether it comes first; one to choose the direction.
+            assert!(most <= 4 * levels + 1, "{keys} keys: {most}");
         }
     }
 }

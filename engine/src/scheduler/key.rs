@@ -79,10 +79,12 @@ fn ordered_bits(value: f64) -> u64 {
 }
 
 impl OrderKey {
+    /// Behind all others.
+    pub(super) const LAST: Self = Self { hi: u128::MAX, lo: u128::MAX };
+
     pub(super) fn new(snapshot: &Snapshot, order: Order, sequence: u64, item: u32) -> Self {
         let tier = !snapshot.strict_priority();
-        // A deadline at the very end of the clock still precedes none.
-        let deadline = snapshot.deadline().map_or(u64::MAX, |d| d.as_nanos().min(u64::MAX - 1));
+        let deadline = snapshot.deadline_nanos();
         let policy = order.key(snapshot);
         Self {
             hi: u128::from(tier) << 96 | u128::from(deadline) << 32 | u128::from(policy >> 32),
@@ -109,6 +111,12 @@ impl OrderKey {
 impl HeapKey for OrderKey {
     fn item(self) -> u32 {
         self.lo as u32
+    }
+
+    /// Without a branch, which a heap could not predict.
+    #[inline]
+    fn is_before(&self, other: &Self) -> bool {
+        (self.hi < other.hi) | ((self.hi == other.hi) & (self.lo < other.lo))
     }
 }
 

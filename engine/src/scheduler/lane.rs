@@ -36,8 +36,6 @@ pub(super) struct Lane {
     pub(super) class: u32,
     /// What the lane's requests are pinned to; `None` for the shared lane.
     pub(super) pin: Option<Pin>,
-    /// Whether the head may go. Of exact lanes only: the shared lane of a class has its pool gate instead.
-    pub(super) open: bool,
     /// The endpoints that the pin means, in the current worker snapshot.
     pub(super) endpoints: (u32, u32),
     /// Place in the lane table's index by endpoint.
@@ -55,7 +53,6 @@ impl Lane {
         Self {
             class,
             pin,
-            open: false,
             endpoints: (0, 0),
             anchor: Anchor::NOWHERE,
             first: NIL,
@@ -67,30 +64,38 @@ impl Lane {
     }
 
     /// The slot of the head.
+    #[inline]
     pub(super) fn head<T>(&self, slab: &Slab<T>) -> Option<u32> {
         match (self.first, self.heap.peek()) {
             (NIL, top) => top.map(OrderKey::item),
             (first, None) => Some(first),
-            (first, Some(top)) => Some(slab.hot(first).key.min(top).item()),
+            (first, Some(top)) => Some(if top.is_before(&slab.hot(first).key) { top.item() } else { first }),
         }
     }
 
     /// Adds the request in `slot`, whose key is already in the slab; returns whether it is the head now. If ranks
     /// `repeat`, requests that come out of order are gathered by rank.
+    #[inline]
     pub(super) fn push<T>(&mut self, slot: u32, repeat: bool, slab: &mut Slab<T>) -> bool {
         self.len += 1;
         let key = slab.hot(slot).key;
-        if self.last == NIL || slab.hot(self.last).key < key {
-            let last = std::mem::replace(&mut self.last, slot);
-            let hot = slab.hot_mut(slot);
-            (hot.before, hot.next, hot.place) = (last, NIL, Place::Run);
-            if last != NIL {
-                slab.hot_mut(last).next = slot;
-                return false;
-            }
-            self.first = slot;
-            return self.heap.peek().is_none_or(|top| key < top);
+        if self.last != NIL && key.is_before(&slab.hot(self.last).key) {
+            return self.push_to_heap(slot, repeat, slab);
         }
+        let last = std::mem::replace(&mut self.last, slot);
+        let hot = slab.hot_mut(slot);
+        (hot.before, hot.next, hot.place) = (last, NIL, Place::Run);
+        if last != NIL {
+            slab.hot_mut(last).next = slot;
+            return false;
+        }
+        self.first = slot;
+        self.heap.peek().is_none_or(|top| key.is_before(&top))
+    }
+
+    #[inline(never)]
+    fn push_to_heap<T>(&mut self, slot: u32, repeat: bool, slab: &mut Slab<T>) -> bool {
+        let key = slab.hot(slot).key;
         if repeat {
             let tail = self.tails.get_or_insert_default().insert(key.rank(), slot);
             if let Some(tail) = tail {
@@ -103,39 +108,51 @@ impl Lane {
         let hot = slab.hot_mut(slot);
         (hot.next, hot.place) = (NIL, Place::Leader);
         self.heap.push(key, slab);
-        slab.position(slot) == 0 && (self.first == NIL || key < slab.hot(self.first).key)
+        slab.position(slot) == 0 && (self.first == NIL || key.is_before(&slab.hot(self.first).key))
     }
 
     /// Takes the request in `slot` out of the order; the slab keeps it.
+    #[inline]
     pub(super) fn unlink<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
         self.len -= 1;
-        let Hot { key, before, next, place, .. } = *slab.hot(slot);
-        if place == Place::Leader {
-            let at = slab.position(slot);
-            if next == NIL {
-                self.heap.remove(at, slab);
-                if let Some(tails) = &mut self.tails {
-                    tails.remove(&key.rank());
-                }
-            } else {
-                let hot = slab.hot_mut(next);
-                hot.place = Place::Leader;
-                let key = hot.key;
-                self.heap.replace(at, key, slab);
-            }
-            return;
+        let Hot { before, next, place, .. } = *slab.hot(slot);
+        if place != Place::Run {
+            return self.unlink_from_heap(slot, slab);
         }
         match before {
             NIL => self.first = next,
             before => slab.hot_mut(before).next = next,
         }
         match next {
-            NIL if place == Place::Run => self.last = before,
-            NIL => {
+            NIL => self.last = before,
+            next => slab.hot_mut(next).before = before,
+        }
+    }
+
+    #[inline(never)]
+    fn unlink_from_heap<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
+        let Hot { key, before, next, place, .. } = *slab.hot(slot);
+        if place == Place::Member {
+            slab.hot_mut(before).next = next;
+            if next == NIL {
                 let tails = self.tails.as_mut().expect("who is behind a leader was gathered");
                 tails.insert(key.rank(), before);
+            } else {
+                slab.hot_mut(next).before = before;
             }
-            next => slab.hot_mut(next).before = before,
+            return;
+        }
+        let at = slab.position(slot);
+        if next == NIL {
+            self.heap.remove(at, slab);
+            if let Some(tails) = &mut self.tails {
+                tails.remove(&key.rank());
+            }
+        } else {
+            let hot = slab.hot_mut(next);
+            hot.place = Place::Leader;
+            let key = hot.key;
+            self.heap.replace(at, key, slab);
         }
     }
 

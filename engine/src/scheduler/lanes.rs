@@ -4,45 +4,21 @@ use std::ops::{Index, IndexMut};
 
 use rustc_hash::FxHashMap;
 
-use super::heap::Positions;
+use super::exact::LaneRanks;
 use super::lane::{Anchor, Lane, LaneId};
 use super::pool::{EndpointIndex, Pool};
-use super::slab::NIL;
 use crate::request::Pin;
 
 /// All lanes. Shared lanes come first and stay; exact lanes come with their first request and go with the last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// Position of each exact lane among the open or the blocked ones of its class, [`NIL`] while in neither.
-    ranks: Ranks,
+    ranks: LaneRanks,
     free: Vec<LaneId>,
     by_pin: FxHashMap<(u32, Pin), LaneId>,
     /// Exact lanes by what they wait for: one list per endpoint, then one per worker for pins without a rank.
     anchored: Vec<Vec<LaneId>>,
     endpoints: usize,
-}
-
-/// Dense, because a heap that is sifted writes many.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Ranks(Vec<u32>);
-
-impl Positions for Ranks {
-    fn place(&mut self, item: u32, at: u32) {
-        self.0[item as usize] = at;
-    }
-}
-
-impl Ranks {
-    /// Position of an exact lane among its like.
-    pub(super) fn of(&self, lane: LaneId) -> u32 {
-        self.0[lane as usize]
-    }
-
-    /// Notes that a lane has no position any more.
-    pub(super) fn forget(&mut self, lane: LaneId) {
-        self.0[lane as usize] = NIL;
-    }
 }
 
 impl Lanes {
@@ -53,13 +29,18 @@ impl Lanes {
 
     fn add(&mut self, lane: Lane) -> LaneId {
         self.lanes.push(lane);
-        self.ranks.0.push(NIL);
+        self.ranks.add();
         (self.lanes.len() - 1) as LaneId
     }
 
     /// A lane, and the positions of all.
-    pub(super) fn with_ranks(&mut self, id: LaneId) -> (&mut Lane, &mut Ranks) {
-        (&mut self.lanes[id as usize], &mut self.ranks)
+    pub(super) fn with_ranks(&mut self, id: LaneId) -> (&Lane, &mut LaneRanks) {
+        (&self.lanes[id as usize], &mut self.ranks)
+    }
+
+    /// The positions of all lanes.
+    pub(super) fn ranks(&mut self) -> &mut LaneRanks {
+        &mut self.ranks
     }
 
     /// The exact lane of a class for a pin, made if need be.

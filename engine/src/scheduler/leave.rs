@@ -25,7 +25,7 @@ impl<T> Scheduler<T> {
         if !self.slab.contains(key) {
             return None;
         }
-        Some(self.leave(key.slot))
+        self.leave(key.slot)
     }
 
     /// Takes out one request that is still waiting at its deadline, or has waited as long as its class allows,
@@ -37,8 +37,8 @@ impl<T> Scheduler<T> {
             return None;
         }
         let class = ClassId(self.lanes[self.slab.hot(slot).lane].class);
-        let cause = self.wait_cause(class, &self.slab.cold(slot).snapshot);
-        Some(Expired { request: self.leave(slot), cause })
+        let cause = self.wait_cause(class, &self.slab.request(slot).snapshot);
+        Some(Expired { request: self.leave(slot)?, cause })
     }
 
     /// When the next waiting request expires.
@@ -46,15 +46,16 @@ impl<T> Scheduler<T> {
         self.expiries.next().map(|(at, _)| at)
     }
 
-    fn leave(&mut self, slot: u32) -> Picked<T> {
+    fn leave(&mut self, slot: u32) -> Option<Picked<T>> {
         let was_head = self.lanes[self.slab.hot(slot).lane].head(&self.slab) == Some(slot);
-        let (picked, lane) = self.take(slot);
+        let (lane, ..) = self.unlink(slot);
+        let class = ClassId(self.lanes[lane].class);
         if was_head {
             self.head_changed(lane);
         }
-        let best = self.best_head(picked.class).map(|slot| self.slab.hot(slot).cost);
-        self.ring.cut(picked.class, best);
-        picked
+        let best = self.best_head(class).map(|slot| self.slab.hot(slot).cost);
+        self.ring.cut(class, best);
+        self.slab.remove(slot)
     }
 
     fn wait_cause(&self, class: ClassId, snapshot: &Snapshot) -> WaitCause {

@@ -8,7 +8,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | `key`, `lane`, `lanes`, `heap`, `slab` | the order inside a class, and which lanes there are |
-//! | `heads` | which head of a class is its candidate |
+//! | `heads`, `exact` | which head of a class is its candidate |
 //! | `leave`, `expiry` | cancelled and expired requests |
 //! | `class` | what waits in a class, and how much may |
 //! | `reload` | a new policy for what runs and waits |
@@ -17,6 +17,7 @@
 //! | `select` | the endpoint |
 
 mod class;
+mod exact;
 mod expiry;
 mod heads;
 mod heap;
@@ -49,12 +50,11 @@ use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use class::Class;
 use expiry::Expiries;
-use heap::HeapKey;
 use key::OrderKey;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
-use slab::{Cold, Hot, NIL, Place, Slab};
+use slab::{Hot, NIL, Place, Slab};
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
 ///
@@ -205,41 +205,40 @@ impl<T> Scheduler<T> {
         snapshot: Snapshot,
         payload: T,
     ) -> Result<RequestKey, Refused<T>> {
-        if let Some(limit) = self.limit_reached(class)
-            && (self.classes[class.index()].has_waiting() || !self.could_go(class, &snapshot))
+        if self.classes[class.index()].is_limited()
+            && let Some(limit) = self.limit_that_binds(class, &snapshot)
         {
             return Err(Refused { limit, snapshot, payload });
         }
+        let Self { slab, lanes, classes, pool, .. } = self;
+        let state = &mut classes[class.index()];
         let lane = match snapshot.pin() {
-            Some(pin) => self.lanes.exact(class.0, pin, &self.pool),
-            None => self.classes[class.index()].shared,
+            Some(pin) => lanes.exact(class.0, pin, pool),
+            None => state.shared,
         };
-        let mask = self.pool.acquire_mask(&snapshot);
-        let state = &mut self.classes[class.index()];
+        let mask = match snapshot.constraints() {
+            Some(_) => pool.acquire_mask(&snapshot),
+            None => masks::NO_MASK,
+        };
         state.add(&snapshot);
-        let expiry = match (state.max_queue_time, snapshot.deadline()) {
-            (None, deadline) => deadline,
-            (Some(most), deadline) => {
-                let latest = snapshot.arrival().saturating_add(most);
-                Some(deadline.map_or(latest, |deadline| deadline.min(latest)))
-            }
-        };
-        let (order, sequence) = (state.order, self.sequence);
-        self.sequence += 1;
-        let key = self.slab.insert(Cold { snapshot, payload }, |slot, generation, cold| Hot {
-            key: OrderKey::new(&cold.snapshot, order, sequence, slot),
-            cost: cold.snapshot.cost(),
+        let expiry = state.expiry(&snapshot);
+        let key = slab.reserve();
+        let hot = Hot {
+            key: OrderKey::new(&snapshot, state.order, self.sequence, key.slot),
+            cost: snapshot.cost(),
             before: NIL,
             next: NIL,
             lane,
             mask,
-            generation,
+            generation: key.generation,
             place: Place::Run,
             expires: expiry.is_some(),
-        });
-        let is_head = self.put_in_lane(key.slot);
+        };
+        self.sequence += 1;
+        slab.fill(key.slot, hot, Picked { class, snapshot, payload });
+        let is_head = state.put_in_lane(key.slot, &mut lanes[lane], slab);
         if let Some(at) = expiry {
-            self.expiries.push(key.slot, at, &mut self.slab);
+            self.expiries.push(key.slot, at, slab);
         }
         if is_head {
             self.head_changed(lane);
@@ -284,13 +283,21 @@ impl<T> Scheduler<T> {
     ///
     /// A request without any eligible endpoint goes too, so that [`select`](Self::select) tells its caller why.
     pub fn next_request(&mut self) -> Option<Picked<T>> {
-        self.recheck_constrained();
-        let Winner { place, class, slot, cost } = self.ring.pick()?;
-        self.ring.charge(place, cost, self.classes[class.index()].waiting() > 1);
-        // It is the head of its lane: taking it sets the next candidate.
-        let (picked, lane) = self.take(slot);
-        self.head_changed(lane);
-        Some(picked)
+        if !self.flipped.is_empty() {
+            self.recheck_constrained();
+        }
+        let Winner { place, slot } = self.ring.pick()?;
+        let cost = self.slab.hot(slot).cost;
+        // It was the head of its lane.
+        let (lane, still_waiting, head) = self.unlink(slot);
+        match head {
+            Some(next) => self.ring.serve(place, cost, still_waiting, next),
+            None => {
+                self.ring.charge(place, cost, still_waiting);
+                self.head_changed(lane);
+            }
+        }
+        self.slab.remove(slot)
     }
 
     /// Which endpoint serves a request of `class`, by the selector.
@@ -420,8 +427,8 @@ impl<T> Scheduler<T> {
         let mut i = 0;
         while let Some(lane) = self.lanes.waiting_for(index, &self.pool, i) {
             let class = self.lanes[lane].class;
-            if self.pool.flipped().contains(&self.classes[class as usize].view) {
-                self.rank_lane(lane);
+            let flipped = self.pool.flipped().contains(&self.classes[class as usize].view);
+            if flipped && self.rank_lane(lane) {
                 self.refresh_candidate(ClassId(class));
             }
             i += 1;
@@ -460,10 +467,10 @@ impl<T> Scheduler<T> {
     /// Arrival of the waiting request of a class that was enqueued first, O(pins that requests of the class wait for).
     pub fn oldest_arrival(&self, class: ClassId) -> Option<Timestamp> {
         let state = &self.classes[class.index()];
-        let exact = state.exact.iter().flat_map(|lanes| lanes.iter().map(HeapKey::item));
-        let runs = exact.chain([state.shared]).filter_map(|lane| self.lanes[lane].oldest_of_run());
+        let runs =
+            state.exact.lanes().chain([state.shared]).filter_map(|lane| self.lanes[lane].oldest_of_run());
         let slot = runs.chain(state.ages.oldest()).min_by_key(|&slot| self.slab.hot(slot).key.sequence())?;
-        Some(self.slab.cold(slot).snapshot.arrival())
+        Some(self.slab.request(slot).snapshot.arrival())
     }
 
     /// What waits in a class.
@@ -478,7 +485,7 @@ impl<T> Scheduler<T> {
 
     /// The requests that wait, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (RequestKey, &Snapshot, &T)> {
-        self.slab.iter().map(|(key, cold)| (key, &cold.snapshot, &cold.payload))
+        self.slab.iter().map(|(key, request)| (key, &request.snapshot, &request.payload))
     }
 
     /// Ends the scheduling: empties it of the requests that still wait, however broken its state may be.
@@ -487,17 +494,12 @@ impl<T> Scheduler<T> {
         classes.iter_mut().for_each(Class::forget_all);
         ring.forget_credit();
         lanes.forget_all();
-        let request = |(lane, Cold { snapshot, payload })| Picked {
-            class: ClassId(lanes[lane].class),
-            snapshot,
-            payload,
-        };
-        slab.take_all().map(request).collect()
+        slab.take_all().collect()
     }
 
     /// What the caller attached to a request that still waits.
     pub fn get(&self, key: RequestKey) -> Option<&T> {
-        self.slab.contains(key).then(|| &self.slab.cold(key.slot).payload)
+        self.slab.contains(key).then(|| &self.slab.request(key.slot).payload)
     }
 
     /// Whether an endpoint is busy for a class: over its thresholds, or out of permits for everybody.

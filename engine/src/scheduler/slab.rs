@@ -1,8 +1,9 @@
 //! Where waiting requests live: one stable slot each, what ordering touches apart from what it does not.
 
+use super::Picked;
 use super::heap::Positions;
 use super::key::OrderKey;
-use crate::request::Snapshot;
+use crate::sync::prefetch;
 
 /// No slot, no position, no lane.
 pub(super) const NIL: u32 = u32::MAX;
@@ -50,16 +51,24 @@ pub(super) struct Aside {
     pub(super) newer: u32,
 }
 
+impl Hot {
+    /// What nobody has had yet.
+    const VACANT: Self = Self {
+        key: OrderKey::LAST,
+        cost: 0,
+        before: NIL,
+        next: NIL,
+        lane: NIL,
+        mask: 0,
+        generation: u32::MAX,
+        place: Place::Run,
+        expires: false,
+    };
+}
+
 impl Aside {
     /// What is not used is not reset.
     const NOTHING: Self = Self { expiry_at: NIL, older: NIL, newer: NIL };
-}
-
-/// What only dispatch touches.
-#[derive(Clone, Debug)]
-pub(super) struct Cold<T> {
-    pub(super) snapshot: Snapshot,
-    pub(super) payload: T,
 }
 
 /// Names a waiting request; it never names another one later.
@@ -76,7 +85,8 @@ pub(super) struct Slab<T> {
     /// Position of each leader in the heap of its lane: dense, because a heap that is sifted writes many.
     positions: Vec<u32>,
     aside: Vec<Aside>,
-    cold: Vec<Option<Cold<T>>>,
+    /// As dispatch hands them out, so that each is moved once in and once out.
+    requests: Vec<Option<Picked<T>>>,
     free: u32,
     len: u64,
 }
@@ -87,53 +97,59 @@ impl<T> Slab<T> {
             hot: Vec::new(),
             positions: Vec::new(),
             aside: Vec::new(),
-            cold: Vec::new(),
+            requests: Vec::new(),
             free: NIL,
             len: 0,
         }
     }
 
-    /// Takes a slot; `hot` gets the slot and its generation and makes what goes in.
+    /// Takes a slot for what [`fill`](Self::fill) puts there.
     ///
     /// # Panics
     /// With 2³² − 1 requests waiting.
-    pub(super) fn insert(
-        &mut self,
-        cold: Cold<T>,
-        hot: impl FnOnce(u32, u32, &Cold<T>) -> Hot,
-    ) -> RequestKey {
+    #[inline]
+    pub(super) fn reserve(&mut self) -> RequestKey {
+        if self.free == NIL {
+            self.grow();
+        }
+        let slot = self.free;
+        let hot = &mut self.hot[slot as usize];
+        self.free = hot.next;
         self.len += 1;
-        let slot = if self.free == NIL {
-            let slot = self.hot.len() as u32;
-            assert!(slot < NIL, "more requests wait than a slot number can name");
-            self.hot.push(hot(slot, 0, &cold));
-            self.positions.push(NIL);
-            self.aside.push(Aside::NOTHING);
-            self.cold.push(Some(cold));
-            slot
-        } else {
-            let slot = self.free;
-            let old = self.hot[slot as usize];
-            self.free = old.next;
-            self.hot[slot as usize] = hot(slot, old.generation.wrapping_add(1), &cold);
-            self.cold[slot as usize] = Some(cold);
-            slot
-        };
-        self.key_of(slot)
+        RequestKey { slot, generation: hot.generation.wrapping_add(1) }
     }
 
-    /// Gives a slot back.
-    ///
-    /// # Panics
-    /// If nobody has it.
-    pub(super) fn remove(&mut self, slot: u32) -> Cold<T> {
-        let cold = self.cold[slot as usize].take().expect("a slot in a lane has a request");
+    #[inline(never)]
+    fn grow(&mut self) {
+        let slot = self.hot.len() as u32;
+        assert!(slot < NIL, "more requests wait than a slot number can name");
+        self.hot.push(Hot::VACANT);
+        self.positions.push(NIL);
+        self.aside.push(Aside::NOTHING);
+        self.requests.push(None);
+        self.free = slot;
+    }
+
+    /// Puts a request into the slot that was taken for it.
+    #[inline]
+    pub(super) fn fill(&mut self, slot: u32, hot: Hot, request: Picked<T>) {
+        self.hot[slot as usize] = hot;
+        let vacant = &mut self.requests[slot as usize];
+        // Always so; that there is nothing to drop saves a copy.
+        if vacant.is_none() {
+            *vacant = Some(request);
+        }
+    }
+
+    /// Gives a slot back; returns the request that was in it.
+    #[inline]
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Picked<T>> {
         self.len -= 1;
         let hot = &mut self.hot[slot as usize];
         hot.lane = NIL;
         hot.next = self.free;
         self.free = slot;
-        cold
+        self.requests[slot as usize].take()
     }
 
     /// Requests that wait.
@@ -144,6 +160,21 @@ impl<T> Slab<T> {
     /// Whether `key` names a request that is still here.
     pub(super) fn contains(&self, key: RequestKey) -> bool {
         self.hot.get(key.slot as usize).is_some_and(|h| h.lane != NIL && h.generation == key.generation)
+    }
+
+    /// Asks for what is behind the request in `slot` to be brought near: it will be the next head. Nothing if there is
+    /// no such slot.
+    #[inline]
+    pub(super) fn prefetch_behind(&self, slot: u32) {
+        let Some(head) = self.hot.get(slot as usize) else { return };
+        let next = head.next as usize;
+        if let (Some(hot), Some(request)) = (self.hot.get(next), self.requests.get(next)) {
+            prefetch(hot);
+            prefetch(request);
+            if head.place != Place::Run {
+                prefetch(&self.aside[next]);
+            }
+        }
     }
 
     pub(super) fn hot(&self, slot: u32) -> &Hot {
@@ -169,25 +200,19 @@ impl<T> Slab<T> {
 
     /// # Panics
     /// If nobody has the slot.
-    pub(super) fn cold(&self, slot: u32) -> &Cold<T> {
-        self.cold[slot as usize].as_ref().expect("a slot in a lane has a request")
-    }
-
-    /// Names the request in a slot.
-    pub(super) fn key_of(&self, slot: u32) -> RequestKey {
-        RequestKey { slot, generation: self.hot[slot as usize].generation }
+    pub(super) fn request(&self, slot: u32) -> &Picked<T> {
+        self.requests[slot as usize].as_ref().expect("a slot in a lane has a request")
     }
 
     /// Every request that waits, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestKey, &Cold<T>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestKey, &Picked<T>)> {
         let keys = self.hot.iter().zip(0u32..).map(|(h, slot)| RequestKey { slot, generation: h.generation });
-        keys.zip(&self.cold).filter_map(|(key, cold)| Some((key, cold.as_ref()?)))
+        keys.zip(&self.requests).filter_map(|(key, request)| Some((key, request.as_ref()?)))
     }
 
-    /// Empties every slot: the lane of each request, and the request. The slab is unusable then.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u32, Cold<T>)> + '_ {
-        let requests = self.hot.iter().zip(&mut self.cold);
-        requests.filter_map(|(hot, cold)| Some((hot.lane, cold.take()?)))
+    /// Empties every slot. The slab is unusable then.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Picked<T>> + '_ {
+        self.requests.iter_mut().filter_map(Option::take)
     }
 }
 

@@ -9,6 +9,11 @@ impl HeapKey for u128 {
     fn item(self) -> u32 {
         self as u32
     }
+
+    #[inline]
+    fn is_before(&self, other: &Self) -> bool {
+        self < other
+    }
 }
 
 /// Load above which an endpoint is busy: one rule, shared by all classes that state it.

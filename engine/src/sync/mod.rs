@@ -21,6 +21,7 @@ pub mod lend;
 pub mod load;
 #[doc(hidden)]
 pub mod points;
+mod prefetch;
 pub mod sleep;
 pub mod snapshot;
 pub mod ticket;
@@ -35,6 +36,7 @@ pub(crate) use facade::{
     thread_waker,
 };
 pub(crate) use points::{Step, point};
+pub(crate) use prefetch::prefetch;
 
 /// How often to spin before sleeping: `times`, or not at all in a model, where it would add executions and no
 /// behaviour.

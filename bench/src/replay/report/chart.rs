@@ -2,15 +2,11 @@
 
 use std::error::Error;
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::super::stats::{Outcome, Row};
 use super::{Measured, digits, percent, rows};
-
-/// A picture, or why there is none.
-pub(crate) type Picture = Result<String, Box<dyn Error>>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+use crate::shown::{self, Area, COLOURS, GRID, GUIDE, INK, PAPER, Picture, font};
 
 const WIDTH: u32 = 920;
 /// Height of a panel and of the title above all [px].
@@ -21,47 +17,9 @@ const MARGIN: i32 = 14;
 const SCALE: u32 = 62;
 /// Lines and areas at most in a panel.
 const MOST: usize = 7;
-/// Told apart by colour-blind eyes too (Okabe and Ito), and seen on white and on black.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-    RGBColor(140, 140, 140),
-];
-const PAPER: RGBColor = RGBColor(255, 255, 255);
-const INK: RGBColor = RGBColor(51, 51, 51);
-const GRID: RGBColor = RGBColor(228, 228, 228);
-const GUIDE: RGBColor = RGBColor(130, 130, 130);
-
-/// The same colours on a dark page. The rules of a style sheet go before the attributes that are drawn.
-const DARK: &str = "<style>@media (prefers-color-scheme: dark) {\
-    svg [fill=\"#FFFFFF\"] { fill: #16191d } svg [fill=\"#333333\"] { fill: #e3e6ea }\
-    svg [stroke=\"#FFFFFF\"] { stroke: #16191d } svg [stroke=\"#333333\"] { stroke: #e3e6ea }\
-    svg [stroke=\"#E4E4E4\"] { stroke: #33383f } svg [fill=\"#828282\"] { fill: #9aa1a9 }\
-    svg [stroke=\"#828282\"] { stroke: #9aa1a9 } svg [fill=\"#0072B2\"] { fill: #5b8ff9 }\
-    svg [stroke=\"#0072B2\"] { stroke: #5b8ff9 } svg [fill=\"#D55E00\"] { fill: #ee7b2c }\
-    svg [stroke=\"#D55E00\"] { stroke: #ee7b2c } }</style>";
-
 /// Draws into SVG of this height.
 fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<(), Box<dyn Error>>) -> Picture {
-    let mut text = String::new();
-    {
-        let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-        root.fill(&PAPER)?;
-        draw(&root)?;
-        root.present()?;
-    }
-    // Right behind the opening tag.
-    let at = text.find("<svg").and_then(|start| text[start..].find('>').map(|end| start + end + 1));
-    text.insert_str(at.unwrap_or(0), DARK);
-    Ok(text)
-}
-
-fn font(size: i32, colour: RGBColor) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&colour)
+    shown::svg((WIDTH, height), draw)
 }
 
 /// A title with the names of the colours under it.

@@ -22,6 +22,7 @@ pub use text::text;
 use super::options::Traffic;
 use super::sim::Fleet;
 use super::stats::{Counts, Outcome};
+use crate::shown::grouped;
 
 /// A policy with its outcome.
 #[derive(Clone, Debug)]
@@ -103,30 +104,15 @@ pub(super) fn digits(value: f64) -> String {
     let text = format!("{value:.places$}");
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
     let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |rest| ("-", rest));
-    let mut grouped = String::new();
-    for (i, digit) in whole.chars().enumerate() {
-        if i > 0 && (whole.len() - i).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
     let fraction = fraction.trim_end_matches('0');
     let point = if fraction.is_empty() { "" } else { "." };
-    format!("{sign}{grouped}{point}{fraction}")
+    format!("{sign}{}{point}{fraction}", grouped(whole))
 }
 
 /// A whole number with separators.
 pub(super) fn whole(value: u64) -> String {
     // Exact beyond 2⁵³ too.
-    let text = value.to_string();
-    let mut grouped = String::new();
-    for (i, digit) in text.chars().enumerate() {
-        if i > 0 && (text.len() - i).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    grouped(&value.to_string())
 }
 
 /// A number, or a dash where there is none.

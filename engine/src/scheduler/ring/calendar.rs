@@ -20,15 +20,22 @@ use crate::scheduler::heap::{HeapKey, IndexedHeap, Positions};
 const FIRST_ROUND: u128 = 1 << 100;
 
 /// A place that is due in a round to come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 struct Later {
     due: u128,
     place: u32,
 }
 
 impl HeapKey for Later {
+    #[inline]
     fn item(self) -> u32 {
         self.place
+    }
+
+    /// Places that are due at the same time are found by their bits in the end: no need to order them here.
+    #[inline]
+    fn is_before(&self, other: &Self) -> bool {
+        self.due < other.due
     }
 }
 
@@ -41,18 +48,34 @@ pub(super) enum Note {
     Soon,
     /// Due one round later.
     Next,
-    /// Due later still; its position in the heap.
-    Later(u32),
+    /// Due later still: in the heap.
+    Later,
 }
 
-/// What the calendar keeps of each place, owned by the ring.
+/// The group of the classes that have a candidate whether their gate is open or not.
+pub(super) const ALWAYS: u32 = 0;
+
+/// What the calendar keeps of each place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noted {
+    /// Passes after which the class can pay for its candidate, missed ones not counted.
+    pub(super) due: u128,
+    /// Number of the place among those of its gate.
+    pub(super) member: u32,
+    /// Group in whose calendar the class is noted.
+    pub(super) group: u32,
+    pub(super) note: Note,
+}
+
+impl Noted {
+    pub(super) const NOWHERE: Self = Self { due: 0, member: 0, group: ALWAYS, note: Note::None };
+}
+
+/// The places, owned by the ring.
 pub(super) trait Places: Positions {
-    /// Number of a place among those of its gate.
-    fn member(&self, place: usize) -> usize;
-    /// Passes after which the class at a place can pay, missed ones not counted.
-    fn due(&self, place: usize) -> u128;
-    /// Where the place is noted.
-    fn note(&mut self, place: usize) -> &mut Note;
+    fn noted(&mut self, place: usize) -> &mut Noted;
+    /// Position of a place in the heap.
+    fn position(&self, place: usize) -> u32;
 }
 
 /// The calendar of one group.
@@ -111,8 +134,9 @@ impl Calendar {
     }
 
     /// Number of a place in the group.
-    fn number(&self, place: usize, places: &impl Places) -> usize {
-        if self.members.is_empty() { place } else { places.member(place) }
+    #[inline]
+    fn number(&self, place: usize, noted: &Noted) -> usize {
+        if self.members.is_empty() { place } else { noted.member as usize }
     }
 
     /// Number of the first place of the group from `place` on.
@@ -126,19 +150,23 @@ impl Calendar {
 
     /// Grants that the class at a place has been given so far, from some beginning on; `cursor` is where the common
     /// sweep stands.
-    pub(super) fn passes(&self, place: usize, cursor: usize, places: &impl Places) -> u128 {
+    #[inline]
+    pub(super) fn passes(&self, place: usize, cursor: usize, noted: &Noted) -> u128 {
         let cursor = if self.open { cursor } else { self.closed_at };
-        self.round + u128::from(place < cursor) - self.missed(place, places)
+        self.round + u128::from(place < cursor) - self.missed(place, noted)
     }
 
-    /// Whether the class at a place, where the sweep stands, can pay only with the grant of this round.
-    pub(super) fn needs_this_pass(&self, place: usize, places: &impl Places) -> bool {
-        places.due(place) + self.missed(place, places) > self.round
+    /// Passes after which the class at a place can pay.
+    #[inline]
+    fn due(&self, place: usize, noted: &Noted) -> u128 {
+        noted.due + self.missed(place, noted)
     }
 
     /// Notes a place by what it is due, wherever it was noted before.
+    #[inline]
     pub(super) fn note(&mut self, place: usize, places: &mut impl Places) {
-        if *places.note(place) == Note::Soon && self.is_soon(place, places) {
+        let noted = places.noted(place);
+        if noted.note == Note::Soon && self.due(place, noted) <= self.round + 1 {
             return;
         }
         self.forget(place, places);
@@ -146,44 +174,42 @@ impl Calendar {
         self.put(place, places);
     }
 
-    /// Whether a place is due when the sweep passes it in this round.
-    fn is_soon(&self, place: usize, places: &impl Places) -> bool {
-        places.due(place) + self.missed(place, places) <= self.round + 1
-    }
-
     fn put(&mut self, place: usize, places: &mut impl Places) {
         self.steps += 1;
-        let number = self.number(place, places);
-        let due = places.due(place) + self.missed(place, places);
+        let noted = places.noted(place);
+        let (number, due) = (self.number(place, noted), self.due(place, noted));
         if due <= self.round + 1 {
             self.soon.insert(number);
-            *places.note(place) = Note::Soon;
+            noted.note = Note::Soon;
         } else if due == self.round + 2 {
             self.next.insert(number);
-            *places.note(place) = Note::Next;
+            noted.note = Note::Next;
         } else {
+            noted.note = Note::Later;
             self.later.push(Later { due, place: place as u32 }, places);
         }
     }
 
     /// Notes a place no more.
+    #[inline]
     pub(super) fn forget(&mut self, place: usize, places: &mut impl Places) {
-        let number = self.number(place, places);
-        match *places.note(place) {
+        let noted = places.noted(place);
+        let number = self.number(place, noted);
+        match std::mem::replace(&mut noted.note, Note::None) {
             Note::None => return,
             Note::Soon => self.soon.remove(number),
             Note::Next if self.next.contains(number) => self.next.remove(number),
             // Since then another round has begun.
             Note::Next => self.soon.remove(number),
-            Note::Later(at) => {
-                self.later.remove(at, places);
+            Note::Later => {
+                self.later.remove(places.position(place), places);
             }
         }
-        *places.note(place) = Note::None;
         self.noted -= 1;
     }
 
     /// The first of the places `from..to` that is due when the sweep passes it in this round.
+    #[inline]
     pub(super) fn first(&mut self, from: usize, to: usize, places: &mut impl Places) -> Option<usize> {
         self.steps += 1;
         loop {
@@ -192,7 +218,7 @@ impl Calendar {
             if place >= to {
                 return None;
             }
-            if self.missed.is_empty() || self.is_soon(place, places) {
+            if self.missed.is_empty() || self.due(place, places.noted(place)) <= self.round + 1 {
                 return Some(place);
             }
             self.soon.remove(number);
@@ -210,11 +236,16 @@ impl Calendar {
     }
 
     /// Lets so many rounds pass.
+    #[inline]
     pub(super) fn advance(&mut self, rounds: u128, places: &mut impl Places) {
         self.round += rounds;
-        if rounds == 0 || self.noted == 0 {
-            return;
+        if self.noted > 0 && rounds > 0 {
+            self.turn(places);
         }
+    }
+
+    /// Makes bits of what has come near in the new round.
+    fn turn(&mut self, places: &mut impl Places) {
         self.steps += 1 + self.soon.absorb(&mut self.next);
         while let Some(later) = self.later.peek().filter(|later| later.due <= self.round + 2) {
             self.later.remove(0, places);
@@ -251,11 +282,13 @@ impl Calendar {
         }
     }
 
-    fn missed(&self, place: usize, places: &impl Places) -> u128 {
-        if self.missed.is_empty() {
-            return 0;
-        }
-        let (mut sum, mut at) = (0u64, self.number(place, places) + 1);
+    #[inline]
+    fn missed(&self, place: usize, noted: &Noted) -> u128 {
+        if self.missed.is_empty() { 0 } else { self.missed_by(self.number(place, noted)) }
+    }
+
+    fn missed_by(&self, number: usize) -> u128 {
+        let (mut sum, mut at) = (0u64, number + 1);
         while at > 0 {
             sum = sum.wrapping_add(self.missed[at]);
             at &= at - 1;

@@ -21,7 +21,7 @@ use super::pool::GateId;
 use super::slab::NIL;
 use crate::policy::ClassId;
 
-use calendar::{Calendar, Note, Places};
+use calendar::{ALWAYS, Calendar, Note, Noted, Places};
 
 /// Cost of a candidate that is not there. Real costs are at least 1.
 pub(super) const NONE: u64 = 0;
@@ -43,47 +43,71 @@ struct Place {
     slots: [u32; 2],
     /// Grants up to which the deficit is worked out.
     settled: u128,
-    /// Grants after which the class can pay for its candidate.
-    due: u128,
-    class: ClassId,
+    noted: Noted,
     gate: GateId,
-    /// Number of the place among those of its gate.
-    member: u32,
-    note: Note,
-    /// The class is noted among those that have a candidate whether their gate is open or not.
-    always: bool,
     /// The place is in the list of its gate's mixed ones.
     listed: bool,
 }
 
+/// The group of the other classes behind a gate.
+fn group_of(gate: GateId) -> u32 {
+    1 + gate.0
+}
+
 impl Place {
-    /// Group in whose calendar the class is noted.
-    fn group(&self) -> usize {
-        if self.always { 0 } else { 1 + self.gate.0 as usize }
+    /// The credit of the class after so many grants. It saturates.
+    #[inline]
+    fn credit(&self, passes: u128) -> u64 {
+        if self.noted.note == Note::None || passes == self.settled {
+            return self.deficit;
+        }
+        let granted = u64::try_from(passes - self.settled).unwrap_or(u64::MAX);
+        self.deficit.saturating_add(granted.saturating_mul(self.quantum))
+    }
+
+    /// Grants that the class needs until it can pay `cost`.
+    #[inline]
+    fn grants(&self, cost: u64) -> u128 {
+        let lacking = cost.saturating_sub(self.deficit);
+        // A division costs more than all the rest, and is needed by requests larger than their quantum only.
+        let grants = match lacking {
+            0 => 0,
+            _ if lacking <= self.quantum => 1,
+            _ => lacking.div_ceil(self.quantum),
+        };
+        u128::from(grants)
+    }
+
+    /// Works out the credit of the class.
+    #[inline]
+    fn settle(&mut self, passes: u128) {
+        self.deficit = self.credit(passes);
+        self.settled = passes;
     }
 }
 
 /// The places as a calendar sees them.
 #[derive(Clone, Debug, Default)]
-struct Ledger(Vec<Place>);
+struct Ledger {
+    all: Vec<Place>,
+    /// Position of each in the heap of its calendar: dense, because a heap that is sifted writes many.
+    positions: Vec<u32>,
+}
 
 impl Positions for Ledger {
     fn place(&mut self, item: u32, at: u32) {
-        self.0[item as usize].note = Note::Later(at);
+        self.positions[item as usize] = at;
     }
 }
 
 impl Places for Ledger {
-    fn member(&self, place: usize) -> usize {
-        self.0[place].member as usize
+    #[inline]
+    fn noted(&mut self, place: usize) -> &mut Noted {
+        &mut self.all[place].noted
     }
 
-    fn due(&self, place: usize) -> u128 {
-        self.0[place].due
-    }
-
-    fn note(&mut self, place: usize) -> &mut Note {
-        &mut self.0[place].note
+    fn position(&self, place: usize) -> u32 {
+        self.positions[place]
     }
 }
 
@@ -109,11 +133,9 @@ pub(super) struct Ring {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Winner {
     /// Its place in the ring.
-    pub(super) place: usize,
-    pub(super) class: ClassId,
-    /// Slot of its candidate, and what that costs \[tokens\].
+    pub(super) place: u32,
+    /// Slot of its candidate.
     pub(super) slot: u32,
-    pub(super) cost: u64,
 }
 
 /// What the ring needs to know of a class.
@@ -142,16 +164,12 @@ impl Ring {
             candidate: [NONE; 2],
             slots: [NIL; 2],
             settled: 0,
-            due: 0,
-            class: m.class,
+            noted: Noted::NOWHERE,
             gate: m.gate,
-            member: 0,
-            note: Note::None,
-            always: true,
             listed: false,
         };
         let mut ring = Self {
-            places: Ledger(members.iter().map(place).collect()),
+            places: Ledger { all: members.iter().map(place).collect(), positions: vec![NIL; n] },
             groups: vec![Calendar::of_all(n)],
             cursor: 0,
             carry: None,
@@ -165,7 +183,7 @@ impl Ring {
         }
         for places in of_gate {
             for (number, &place) in (0u32..).zip(&places) {
-                ring.places.0[place as usize].member = number;
+                ring.places.all[place as usize].noted.member = number;
             }
             ring.groups.push(Calendar::of(places, n));
         }
@@ -190,73 +208,73 @@ impl Ring {
 
     /// Credit of a class \[tokens\]; 0 for a class that is not in the ring.
     pub(super) fn deficit(&self, class: ClassId) -> u64 {
-        self.find(class).map_or(0, |k| self.credit(k, self.passes(k)))
+        self.find(class).map_or(0, |k| self.places.all[k].credit(self.passes(k)))
     }
 
     /// Credit per grant \[tokens\]; 0 for a class that is not in the ring.
     pub(super) fn quantum(&self, class: ClassId) -> u64 {
-        self.find(class).map_or(0, |k| self.places.0[k].quantum)
+        self.find(class).map_or(0, |k| self.places.all[k].quantum)
     }
 
     /// Grants that the class at a place has had by now, from some beginning on.
+    #[inline]
     fn passes(&self, k: usize) -> u128 {
-        self.groups[self.places.0[k].group()].passes(k, self.cursor, &self.places)
+        let place = &self.places.all[k];
+        self.groups[place.noted.group as usize].passes(k, self.cursor, &place.noted)
     }
 
-    /// The credit of the class at a place after so many grants. It saturates.
-    fn credit(&self, k: usize, passes: u128) -> u64 {
-        let place = &self.places.0[k];
-        if place.note == Note::None || passes == place.settled {
-            return place.deficit;
-        }
-        let granted = u64::try_from(passes - place.settled).unwrap_or(u64::MAX);
-        place.deficit.saturating_add(granted.saturating_mul(place.quantum))
-    }
-
-    /// Works out the credit of the class at a place; returns the grants that it has had.
-    fn settle(&mut self, k: usize) -> u128 {
+    /// Works out the credit of the class at a place.
+    #[inline]
+    fn settle(&mut self, k: usize) {
         let passes = self.passes(k);
-        self.places.0[k].deficit = self.credit(k, passes);
-        self.places.0[k].settled = passes;
-        passes
+        self.places.all[k].settle(passes);
     }
 
-    /// Notes the class at a place by its credit and candidates.
+    /// Notes the class at a place, whose credit is worked out, by that and its candidates.
+    #[inline(always)]
     fn renote(&mut self, k: usize) {
-        let mut passes = self.settle(k);
-        let Self { places, groups, mixed, cursor, .. } = self;
-        let place = &mut places.0[k];
+        let Self { places, groups, .. } = self;
+        let place = &mut places.all[k];
         let [open, closed] = place.candidate;
-        let gate = place.gate.0;
-        let always = closed != NONE;
-        let cost = if always && !groups[1 + gate as usize].open { closed } else { open };
-        if cost == NONE {
-            groups[place.group()].forget(k, places);
-            return;
+        if closed != NONE || place.noted.group == ALWAYS {
+            return self.renote_unusual(k);
         }
-        if place.always != always {
-            groups[place.group()].forget(k, places);
-            places.0[k].always = always;
-            passes = groups[places.0[k].group()].passes(k, *cursor, places);
+        let group = &mut groups[place.noted.group as usize];
+        if open == NONE {
+            return group.forget(k, places);
         }
-        let place = &mut places.0[k];
-        place.settled = passes;
-        let lacking = cost.saturating_sub(place.deficit);
-        // A division costs more than all the rest, and is needed by requests larger than their quantum only.
-        let grants = match lacking {
-            0 => 0,
-            _ if lacking <= place.quantum => 1,
-            _ => lacking.div_ceil(place.quantum),
-        };
-        place.due = passes + u128::from(grants);
-        if always && open != closed && !std::mem::replace(&mut place.listed, true) {
-            mixed[gate as usize].push(k as u32);
-        }
-        groups[place.group()].note(k, places);
+        place.noted.due = place.settled + place.grants(open);
+        group.note(k, places);
     }
 
-    fn gate_is_open(&self, k: usize) -> bool {
-        self.groups[1 + self.places.0[k].gate.0 as usize].open
+    /// The same for a class that has a candidate even if its gate is closed, or had one.
+    #[inline(never)]
+    fn renote_unusual(&mut self, k: usize) {
+        let Self { places, groups, mixed, cursor, .. } = self;
+        let place = &mut places.all[k];
+        let [open, closed] = place.candidate;
+        let always = closed != NONE;
+        let cost = if always && !groups[group_of(place.gate) as usize].open { closed } else { open };
+        if cost == NONE {
+            return groups[place.noted.group as usize].forget(k, places);
+        }
+        let group = if always { ALWAYS } else { group_of(place.gate) };
+        if place.noted.group != group {
+            groups[place.noted.group as usize].forget(k, places);
+            let place = &mut places.all[k];
+            place.noted.group = group;
+            place.settled = groups[group as usize].passes(k, *cursor, &place.noted);
+        }
+        let place = &mut places.all[k];
+        place.noted.due = place.settled + place.grants(cost);
+        if always && open != closed && !std::mem::replace(&mut place.listed, true) {
+            mixed[place.gate.0 as usize].push(k as u32);
+        }
+        groups[group as usize].note(k, places);
+    }
+
+    fn gate_is_open(&self, gate: GateId) -> bool {
+        self.groups[group_of(gate) as usize].open
     }
 
     pub(super) fn set_gate(&mut self, gate: GateId, open: bool) {
@@ -268,11 +286,12 @@ impl Ring {
         groups[1 + gate].set_open(open, *cursor, places);
         for i in (0..self.mixed[gate].len()).rev() {
             let k = self.mixed[gate][i] as usize;
-            let [open, closed] = self.places.0[k].candidate;
+            let [open, closed] = self.places.all[k].candidate;
             if closed == NONE || open == closed {
-                self.places.0[k].listed = false;
+                self.places.all[k].listed = false;
                 self.mixed[gate].swap_remove(i);
             } else {
+                self.settle(k);
                 self.renote(k);
             }
         }
@@ -281,39 +300,63 @@ impl Ring {
     /// Sets the slot and the cost of the class's candidate for an open and for a closed gate, [`NONE`] without one.
     pub(super) fn set_candidate(&mut self, class: ClassId, slots: [u32; 2], cost: [u64; 2]) {
         let k = self.place(class);
-        (self.places.0[k].slots, self.places.0[k].candidate) = (slots, cost);
+        self.settle(k);
+        (self.places.all[k].slots, self.places.all[k].candidate) = (slots, cost);
         self.renote(k);
     }
 
     /// Picks the class whose candidate goes next and grants the credit that this takes; `None`, and nothing
     /// changed, if no class has a candidate. The caller must [`charge`](Self::charge) the class.
+    #[inline]
     pub(super) fn pick(&mut self) -> Option<Winner> {
         let place = match self.carried() {
             Some(place) => place,
-            None => {
-                let place = self.scan().or_else(|| self.bulk())?;
-                self.settle(place);
-                place
-            }
+            None => self.scan()?,
         };
-        let Place { class, slots, candidate, .. } = self.places.0[place];
-        let gate = usize::from(!self.gate_is_open(place));
-        Some(Winner { place, class, slot: slots[gate], cost: candidate[gate] })
+        let slot = self.places.all[place].slots[self.side(place)];
+        Some(Winner { place: place as u32, slot })
+    }
+
+    /// Which candidate of the class at a place counts: that for an open gate, or that for a closed one.
+    #[inline]
+    fn side(&self, k: usize) -> usize {
+        let place = &self.places.all[k];
+        // A class in the group of its gate has no other.
+        usize::from(place.noted.group == ALWAYS && !self.gate_is_open(place.gate))
     }
 
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next
     /// pick.
-    pub(super) fn charge(&mut self, place: usize, cost: u64, still_waiting: bool) {
-        let deficit = &mut self.places.0[place].deficit;
+    #[inline]
+    pub(super) fn charge(&mut self, place: u32, cost: u64, still_waiting: bool) {
+        let place = place as usize;
+        let deficit = &mut self.places.all[place].deficit;
         debug_assert!(cost <= *deficit, "place {place} was picked without the credit for it");
         *deficit = if still_waiting { *deficit - cost } else { 0 };
         self.carry = (*deficit > 0).then_some(place);
     }
 
+    /// The same with the next candidate of the class, its slot and cost, if that depends on the gate only.
+    #[inline(never)]
+    pub(super) fn serve(
+        &mut self,
+        place: u32,
+        cost: u64,
+        still_waiting: bool,
+        (next, next_cost): (u32, u64),
+    ) {
+        self.charge(place, cost, still_waiting);
+        let k = place as usize;
+        debug_assert_eq!(self.places.all[k].settled, self.passes(k), "a class is settled when it is picked");
+        let place = &mut self.places.all[k];
+        (place.slots, place.candidate) = ([next, NIL], [next_cost, NONE]);
+        self.renote(k);
+    }
+
     /// Takes all credit away.
     pub(super) fn forget_credit(&mut self) {
-        for place in &mut self.places.0 {
-            (place.deficit, place.note) = (0, Note::None);
+        for place in &mut self.places.all {
+            (place.deficit, place.noted.note) = (0, Note::None);
         }
     }
 
@@ -322,7 +365,7 @@ impl Ring {
     pub(super) fn cut(&mut self, class: ClassId, best: Option<u64>) {
         let k = self.place(class);
         self.settle(k);
-        let place = &mut self.places.0[k];
+        let place = &mut self.places.all[k];
         place.deficit = place.deficit.min(most_credit(place.quantum, best));
         self.renote(k);
     }
@@ -333,28 +376,35 @@ impl Ring {
     }
 
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
+    #[inline]
     fn carried(&self) -> Option<usize> {
         self.carry.filter(|&k| {
-            let place = &self.places.0[k];
-            let cost = place.candidate[usize::from(!self.gate_is_open(k))];
+            let place = &self.places.all[k];
+            let cost = place.candidate[usize::from(!self.gate_is_open(place.gate))];
             // Its credit was worked out when it was charged, and nothing has been granted since.
             cost != NONE && cost <= place.deficit
         })
     }
 
-    /// Once around: the first class that can pay with one grant at most. What is left of this round, then the next one
-    /// up to the cursor. `None` has granted one to each, if any class has a candidate.
+    /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
+    /// round, then the next one up to the cursor.
+    #[inline(never)]
     fn scan(&mut self) -> Option<usize> {
-        let end = self.places.0.len();
-        if let Some(k) = self.first(self.cursor, end) {
-            self.sweep_to(k);
-            return Some(k);
-        }
-        if self.groups.iter().all(|group| !group.open || group.is_empty()) {
-            return None;
-        }
-        self.advance(1);
-        let k = self.first(0, self.cursor)?;
+        let end = self.places.all.len();
+        let k = match self.first(self.cursor, end) {
+            Some(k) => k,
+            None => {
+                if self.groups.iter().all(|group| !group.open || group.is_empty()) {
+                    return None;
+                }
+                self.advance(1);
+                match self.first(0, self.cursor) {
+                    Some(k) => k,
+                    // Now each has been granted one.
+                    None => return self.bulk(),
+                }
+            }
+        };
         self.sweep_to(k);
         Some(k)
     }
@@ -362,29 +412,37 @@ impl Ring {
     /// All rounds that the nearest class still needs, at once, for every class with a candidate: the first that can pay
     /// then. The sweep stays where it is.
     fn bulk(&mut self) -> Option<usize> {
-        let end = self.places.0.len();
-        loop {
+        let end = self.places.all.len();
+        let k = loop {
             // Who is still before the sweep and lacks only the grant of this round gets it with the next whole round.
             if let Some(k) = self.first(self.cursor, end) {
                 self.advance(1);
-                return Some(k);
+                break k;
             }
             let open = self.groups.iter_mut().filter(|group| group.open);
             let rounds = open.filter_map(Calendar::least).min()?;
             self.advance(rounds - 1);
             if let Some(k) = self.first(0, self.cursor) {
-                return Some(k);
+                break k;
             }
-        }
+        };
+        self.settle(k);
+        Some(k)
     }
 
     /// Moves the sweep to a class that it picks. One that needs no grant is still owed that of this round, so the
     /// sweep waits at it.
     fn sweep_to(&mut self, k: usize) {
         self.cursor = k;
-        if self.groups[self.places.0[k].group()].needs_this_pass(k, &self.places) {
+        let place = &mut self.places.all[k];
+        let group = &self.groups[place.noted.group as usize];
+        let passes = group.passes(k, k, &place.noted);
+        if passes >= place.noted.due {
+            place.settle(passes);
+        } else {
+            place.settle(passes + 1);
             self.cursor = k + 1;
-            if self.cursor == self.places.0.len() {
+            if self.cursor == self.places.all.len() {
                 self.cursor = 0;
                 self.advance(1);
             }
