@@ -102,7 +102,8 @@ pub(super) fn all(quick: bool, idle: Idle) -> Vec<Row> {
     }));
     rows.push(Row::Cancel(Case { name: "cancel one of 1 M", note: "", bar: 10_000.0, ..fcfs }));
     let whole = |name, workers, classes, bar| {
-        let note = "16 tasks, nobody busy; the peer's LocalScheduler, which owns its SchedulerQueue";
+        let note = "16 tasks, nobody busy; the peer's LocalScheduler, which owns its SchedulerQueue; ours as --idle says: \
+                    with assist, its default here, callers run the turns of a sleeping arbiter";
         Row::Path(Path { name, note, bar, classes, workers, way: Way::Whole, idle })
     };
     let many = if quick { 1_000 } else { 10_000 };
@@ -112,7 +113,8 @@ pub(super) fn all(quick: bool, idle: Idle) -> Vec<Row> {
     rows.push(whole("whole path, 10,000 workers", many, 1, 1_000.0));
     rows.push(whole("whole path, 10,000 classes, 8 workers", 8, many, 100.0));
     let hand_off = |name, workers, classes, bar| {
-        let note = "every worker busy; one is freed → the next waiting request is answered";
+        let note =
+            "every worker busy; one is freed → the next waiting request is answered; ours as --idle says";
         Row::Path(Path { name, note, bar, classes, workers, way: Way::HandOff, idle })
     };
     rows.push(hand_off("hand-off p50, 8 workers × 1 class", 8, 1, 2.0));
