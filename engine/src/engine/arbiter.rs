@@ -1,5 +1,6 @@
 //! The arbiter: the one thread that owns the scheduler. Each turn it takes what has come in, bounded, and dispatches
-//! what can go, bounded; it sleeps when there is nothing.
+//! what can go, bounded; it sleeps when there is nothing. With [`Idle::Assist`] callers run its turns while it sleeps, one
+//! at a time.
 //!
 //! The bounds keep the classes' shares when the arbiter itself is the bottleneck. Before every [`BATCH`] dispatches,
 //! each class is topped up from its ingress queue to at least [`BATCH`] waiting requests, as far as it has them: so it
@@ -36,8 +37,8 @@ use crate::worker::WorkerSnapshot;
 const BATCH: usize = 256;
 /// Requests per turn that classes get taken in beyond a batch of waiting ones. Guessed: as long as the dispatches.
 const INTAKE: usize = 4 * BATCH;
-/// Fruitless time before the arbiter sleeps: about what a wake-up costs where it is slow. Longer while work keeps coming
-/// in that time, so that a stream of requests does not wake it again and again.
+/// Fruitless time before the arbiter sleeps: about what a wake-up costs where it is slow. The longer one counts while work
+/// keeps coming in that time, so that a stream of requests does not wake it again and again. Guessed.
 const PATIENCE: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
 
 /// The state of the arbiter thread.
