@@ -10,6 +10,7 @@
 //! The binary only parses the command line; benchmarks of single operations are in `benches/`.
 
 pub mod compare;
+mod idle;
 pub mod replay;
 pub mod share;
 mod shown;

@@ -91,7 +91,7 @@ fn a_million_requests_from_eight_threads_end_exactly_once_and_leave_no_load() {
 
 #[test]
 fn sixty_four_threads_with_one_request_each_and_then_silence() {
-    for idle in [Idle::Backoff, Idle::Spin] {
+    for idle in [Idle::Backoff, Idle::Spin, Idle::Assist] {
         let engine = Engine::builder(profile(vec![class("only", 1)]))
             .workers(WorkerSnapshot::new(1, vec![worker(1)]).unwrap())
             .idle(idle)

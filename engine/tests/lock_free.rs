@@ -8,6 +8,7 @@ mod threaded;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use threaded::{class, permit, profile, waits, worker};
 use tollgate::sync::points::{Step, install};
-use tollgate::{Admission, Engine, Request, WorkerSnapshot};
+use tollgate::{Admission, Engine, EngineBuilder, Idle, Request, WorkerSnapshot};
 
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -107,7 +108,12 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Two classes, two workers that take everything.
 fn engine() -> Engine {
-    threaded::engine(vec![class("a", 4), class("b", 1)], vec![worker(1), worker(2)])
+    built(|builder| builder)
+}
+
+fn built(build: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Engine {
+    let workers = WorkerSnapshot::new(1, vec![worker(1), worker(2)]).unwrap();
+    build(Engine::builder(profile(vec![class("a", 4), class("b", 1)])).workers(workers)).start().unwrap()
 }
 
 fn request(class: &str) -> Request {
@@ -286,6 +292,46 @@ fn an_arbiter_stopped_at_any_step_holds_up_no_caller_that_does_not_wait_for_an_a
         for admission in [waiting, late] {
             drop(permit(admission));
         }
+        threaded::drained(&engine);
+    }
+}
+
+/// What [`Idle::Assist`] gives up: a caller that stops in the middle of a turn holds up those that wait for an answer.
+/// What it keeps: nobody else.
+#[test]
+fn a_caller_stopped_in_an_assisted_turn_holds_up_no_caller_that_does_not_wait_for_an_answer() {
+    use Step::{Announced, AnswerWritten, Answered, Borrowed, Drained, Rechecked, Swept, Taken, Turn};
+    let _alone = alone();
+    for step in [Borrowed, Turn, Swept, Taken, Drained, AnswerWritten, Answered, Announced, Rechecked] {
+        let engine = built(|builder| builder.idle(Idle::Assist));
+        let running = permit(engine.admit(request("a")).unwrap());
+        let (stop, told, release) = stop(At::Step(step));
+        let over = Arc::new(AtomicBool::new(false));
+        let assistant = {
+            let (engine, over) = (engine.clone(), over.clone());
+            thread::spawn(move || {
+                STOP.set(Some(stop));
+                // Until it finds the arbiter asleep.
+                while !over.load(Ordering::Relaxed) {
+                    drop(permit(engine.admit(request("a")).unwrap()));
+                    thread::sleep(Duration::from_millis(1));
+                }
+            })
+        };
+        told.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not come by {step:?}"));
+        over.store(true, Ordering::Relaxed);
+        // If one of these waited for the turn, the test would not go on.
+        drop(running);
+        engine.admit(request("a")).unwrap().cancel();
+        let mut late = engine.admit(request("a")).unwrap();
+        assert!(waits(&mut late), "there is nobody to answer");
+        engine.publish(WorkerSnapshot::new(20, vec![worker(1), worker(2)]).unwrap()).unwrap();
+        engine.reload(profile(vec![class("a", 3), class("b", 3)]));
+        engine.booked();
+        engine.profile();
+        drop(release);
+        drop(permit(late));
+        assistant.join().unwrap();
         threaded::drained(&engine);
     }
 }

@@ -21,7 +21,7 @@ use threaded::{at_rest, balanced, class, profile};
 use tollgate::policy::Profile;
 use tollgate::sync::points::{Step, install};
 use tollgate::{
-    Admission, Engine, EngineSnapshot, Permit, Pin, Reason, Rejected, Request, Worker, WorkerId,
+    Admission, Engine, EngineSnapshot, Idle, Permit, Pin, Reason, Rejected, Request, Worker, WorkerId,
     WorkerSnapshot,
 };
 
@@ -209,11 +209,15 @@ fn caller(engine: &Engine, count: u64, random: &Random, done: &AtomicU64) -> End
 }
 
 /// The life of one engine: `threads` callers, and others that change everything meanwhile. It ends in the middle.
-fn life(threads: u64, count: u64, seed: u64) -> (Ended, EngineSnapshot) {
+fn life(threads: u64, idle: Idle, count: u64, seed: u64) -> (Ended, EngineSnapshot) {
     let random = Random::new(1);
     random.seed(seed);
-    let engine =
-        Engine::builder(policy(400)).workers(workers(1, &random)).ingress_capacity(256).start().unwrap();
+    let engine = Engine::builder(policy(400))
+        .workers(workers(1, &random))
+        .ingress_capacity(256)
+        .idle(idle)
+        .start()
+        .unwrap();
     let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut total = Ended::default();
     thread::scope(|scope| {
@@ -297,20 +301,23 @@ fn made_for_good() {
 /// Some lives with `requests` in all, each checked, and the memory at rest after them. What is made once per process is
 /// made when it is first needed, which can be in any life: so there are more, up to four times as many, until the memory
 /// has stayed where it is for a while. What leaks, however rarely in so many requests, moves it in one life after another.
-fn lives(threads: u64, requests: u64) -> Ended {
+fn lives(threads: u64, idle: Idle, requests: u64) -> Ended {
     const LIVES: usize = 8;
     let each = requests.div_ceil(LIVES as u64 * threads);
     let mut sum = Ended::default();
     let mut live = Vec::with_capacity(4 * LIVES);
     let is_at_rest = |live: &[i64]| live.windows(2).rev().take(LIVES - 2).all(|pair| pair[0] == pair[1]);
     while live.len() < LIVES || (live.len() < 4 * LIVES && !is_at_rest(&live)) {
-        let (ended, picture) = life(threads, each, live.len() as u64);
+        let (ended, picture) = life(threads, idle, each, live.len() as u64);
         check(&ended, &picture, threads * each);
         sum.add(ended);
         drop(picture);
         live.push(LIVE.load(Ordering::Relaxed));
     }
-    println!("{threads} threads, {} requests: {sum:?}; bytes after each life: {live:?}", sum.total());
+    println!(
+        "{threads} threads, {idle:?}, {} requests: {sum:?}; bytes after each life: {live:?}",
+        sum.total()
+    );
     assert!(is_at_rest(&live), "bytes after each life: {live:?}");
     sum
 }
@@ -340,8 +347,15 @@ fn check(ended: &Ended, picture: &EngineSnapshot, requests: u64) {
 fn every_request_ends_once_and_leaves_neither_load_nor_memory() {
     install(delay);
     made_for_good();
-    for (threads, fifths) in [(2, 1), (8, 2), (64, 2)] {
-        let ended = lives(threads, requests() * fifths / 5);
+    let all = [
+        (2, Idle::Backoff, 1),
+        (8, Idle::Backoff, 1),
+        (8, Idle::Assist, 1),
+        (64, Idle::Backoff, 1),
+        (64, Idle::Assist, 1),
+    ];
+    for (threads, idle, fifths) in all {
+        let ended = lives(threads, idle, requests() * fifths / 5);
         let Ended { dispatched, cancelled, expired, refused, failed, closed: _, turned_away } = ended;
         let usually = [dispatched, cancelled, expired, failed, turned_away];
         assert!(usually.iter().all(|count| *count > 0), "every kind of end happens: {ended:?}");

@@ -13,13 +13,13 @@ use std::time::Duration;
 use crate::checker::thread::{self, JoinHandle};
 use tollgate::policy::{ClassSpec, PolicySpec, Profile};
 use tollgate::{
-    Admission, Candidates, ClassChoice, ClassGuard, CorePinning, EndpointIndex, Engine, EngineSnapshot,
-    LeastLoaded, Permit, Reason, Rejected, Request, Selector, Worker, WorkerSnapshot,
+    Admission, Candidates, ClassChoice, ClassGuard, CorePinning, EndpointIndex, Engine, EngineBuilder,
+    EngineSnapshot, Idle, LeastLoaded, Permit, Reason, Rejected, Request, Selector, Worker, WorkerSnapshot,
 };
 
 use crate::model::{Seen, begin, bound, check_late, stop};
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// Prefill tokens of every request that makes a worker busy.
 pub(crate) const TOKENS: u64 = 8;
 
@@ -81,15 +81,26 @@ pub(crate) fn started(profile: Profile, tokens: u64) -> (Engine, Permit) {
     started_on(worker(1, 0), profile, tokens, 1)
 }
 
+/// The same for an engine that callers assist.
+pub(crate) fn started_with_assist(profile: Profile, tokens: u64) -> (Engine, Permit) {
+    first_permit(building(worker(1, 0), profile, 1).idle(Idle::Assist), tokens)
+}
+
 /// The same with a worker and a number of looks.
 fn started_on(workers: WorkerSnapshot, profile: Profile, tokens: u64, looks: usize) -> (Engine, Permit) {
-    let engine = Engine::builder(profile)
+    first_permit(building(workers, profile, looks), tokens)
+}
+
+fn building(workers: WorkerSnapshot, profile: Profile, looks: usize) -> EngineBuilder {
+    Engine::builder(profile)
         .workers(workers)
         .pinning(CorePinning::Off)
         .selector(Starter::default())
         .class_guard(LetsPass { looks_left: AtomicUsize::new(looks) })
-        .start()
-        .expect("nothing keeps it from starting");
+}
+
+fn first_permit(builder: EngineBuilder, tokens: u64) -> (Engine, Permit) {
+    let engine = builder.start().expect("nothing keeps it from starting");
     let permit = admit(&engine, tokens).wait().expect("there is room");
     (engine, permit)
 }
@@ -108,7 +119,7 @@ pub(crate) fn caller<T: Send + 'static>(
 }
 
 /// Admits a request that names its class, and waits; what became of it.
-fn outcome(engine: &Engine) -> (&'static str, Option<Permit>) {
+pub(crate) fn outcome(engine: &Engine) -> (&'static str, Option<Permit>) {
     let closed = |Rejected { reason, request }: Rejected, what| {
         assert_eq!(reason, Reason::Closed { cause: None });
         assert_eq!(request.raw_isl_tokens, TOKENS, "the request comes back");
@@ -141,7 +152,7 @@ pub(crate) fn end(engine: Engine) -> EngineSnapshot {
 }
 
 /// The same, but how it closes is not explored.
-fn over(engine: Engine) -> EngineSnapshot {
+pub(crate) fn over(engine: Engine) -> EngineSnapshot {
     stop();
     end(engine)
 }

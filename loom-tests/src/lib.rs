@@ -27,11 +27,15 @@ use shuttle as checker;
 #[cfg(all(any(loom, shuttle), test))]
 mod abandoned;
 #[cfg(all(any(loom, shuttle), test))]
+mod assist;
+#[cfg(all(any(loom, shuttle), test))]
 mod dirty;
 #[cfg(all(any(loom, shuttle), test))]
 mod engine;
 #[cfg(all(any(loom, shuttle), test))]
 mod ingress;
+#[cfg(all(any(loom, shuttle), test))]
+mod lend;
 #[cfg(all(shuttle, test))]
 mod many;
 #[cfg(all(any(loom, shuttle), test))]

@@ -26,6 +26,16 @@ pub(crate) mod bound {
     pub(crate) const TWO_ADMISSIONS: Bound = Some(4);
     /// The same from two threads at once: 77 thousand; each one more makes it fifteen times as many.
     pub(crate) const TWO_NOTIFIERS: Bound = Some(3);
+    /// A caller and an unpark, or a release, against a sleeper that lends: 1 to 30 thousand.
+    pub(crate) const LEND: Bound = Some(3);
+    /// Two callers against it: 20 thousand; one more makes it twenty times as many.
+    pub(crate) const LEND_TWO_NOTIFIERS: Bound = Some(2);
+    /// One caller and all that it does at once, turn by turn: 290 thousand without.
+    pub(crate) const LEND_TURNS: Bound = Some(4);
+    /// The whole engine and two callers that assist: up to 29 thousand; one more makes it some ten times as many.
+    pub(crate) const ASSIST: Bound = Some(3);
+    /// The same with a whole request of each: 7 thousand; one more makes it sixteen times as many.
+    pub(crate) const ASSIST_TWO_REQUESTS: Bound = Some(2);
     /// Two threads, but two queues and a sleep: 14 to 82 thousand; each one more makes it four times as many.
     pub(crate) const ABANDONED: Bound = Some(5);
     /// The same with the admission before: 22 thousand.

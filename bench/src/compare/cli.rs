@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::idle::Idle;
+
 /// Ends the help.
 pub const EXIT_CODES: &str = "\
 Exit code: 0 if the decisions agree and every bar is met, 1 if not or if the comparison failed, 2 if the command line
@@ -30,6 +32,9 @@ pub struct Args {
     /// Smaller backlogs and shorter samples, to see that everything works
     #[arg(long)]
     quick: bool,
+    /// What our arbiter does when it has nothing to do, on the whole path
+    #[arg(long, value_enum, default_value_t = Idle::Assist)]
+    idle: Idle,
 }
 
 /// Says how to build the peer in.
@@ -52,10 +57,11 @@ pub fn main(args: &Args) -> ExitCode {
         let name = name.to_lowercase();
         args.only.is_empty() || args.only.iter().any(|only| name.contains(&only.to_lowercase()))
     };
-    let rows: Vec<_> = rows::all(args.quick).into_iter().filter(|row| wanted(row.name())).collect();
+    let rows: Vec<_> =
+        rows::all(args.quick, args.idle).into_iter().filter(|row| wanted(row.name())).collect();
     if rows.is_empty() {
         eprintln!("no row has such a name; there are:");
-        rows::all(args.quick).iter().for_each(|row| eprintln!("    {}", row.name()));
+        rows::all(args.quick, args.idle).iter().for_each(|row| eprintln!("    {}", row.name()));
         return ExitCode::from(USAGE);
     }
     let mut file = match args.plot.as_ref().map(std::fs::File::create).transpose() {
@@ -65,7 +71,7 @@ pub fn main(args: &Args) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let effort = Effort::new(args.quick, args.samples);
+    let effort = Effort::new(args.quick, args.samples, args.idle);
     let mut results = Vec::new();
     for (i, row) in rows.iter().enumerate() {
         eprintln!("[{}/{}] {}", i + 1, rows.len(), row.name());
@@ -78,7 +84,7 @@ pub fn main(args: &Args) -> ExitCode {
         }
     }
     let mut text = match args.json {
-        true => format!("{:#}\n", report::json(&results)),
+        true => format!("{:#}\n", report::json(&results, effort)),
         false => report::text(&results, effort) + &differences::text(),
     };
     if let (Some(file), Some(path)) = (&mut file, &args.plot) {

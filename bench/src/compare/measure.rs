@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::idle::Idle;
+
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
@@ -12,22 +14,26 @@ pub(super) struct Effort {
     /// Decisions that are compared one for one.
     pub(super) decisions: u32,
     pub(super) quick: bool,
+    /// What our arbiter does when there is nothing to do.
+    pub(super) idle: Idle,
 }
 
 impl Effort {
-    pub(super) fn new(quick: bool, samples: Option<u32>) -> Self {
+    pub(super) fn new(quick: bool, samples: Option<u32>, idle: Idle) -> Self {
         match quick {
             true => Self {
                 samples: samples.unwrap_or(3),
                 sample: Duration::from_millis(30),
                 decisions: 2_000,
                 quick,
+                idle,
             },
             false => Self {
                 samples: samples.unwrap_or(7),
                 sample: Duration::from_millis(250),
                 decisions: 20_000,
                 quick,
+                idle,
             },
         }
     }

@@ -24,6 +24,7 @@ use tollgate::{Engine, Permit, Pin, Request, Worker, WorkerId, WorkerSnapshot};
 
 use super::measure::{Effort, Measured, Spread, per};
 use super::queue::{QUANTUM, mix, our_profile, peer_profile, yaml};
+use crate::idle::Idle;
 
 /// Tokens of each request: the quantum, so that a dispatch leaves no credit, and nothing hangs on the carry that the
 /// peer loses in a fruitless call.
@@ -53,6 +54,8 @@ pub(super) struct Path {
     pub(super) classes: u32,
     pub(super) workers: u32,
     pub(super) way: Way,
+    /// What our arbiter does when there is nothing to do.
+    pub(super) idle: Idle,
 }
 
 impl Path {
@@ -217,6 +220,7 @@ impl Router for Ours {
         let workers = (0..path.workers).map(|id| Worker::new(id.into())).collect();
         let engine = Engine::builder(our_profile(&path.yaml()))
             .workers(WorkerSnapshot::new(1, workers).expect("valid workers"))
+            .idle(path.idle.into())
             .ingress_capacity(if path.classes > 64 { 64 } else { 16_384 })
             .start()
             .expect("there is a thread to be had");

@@ -6,11 +6,12 @@ use super::measure::{Effort, Measured, Spread};
 use crate::shown::{self, grouped};
 
 /// What the comparison ran on.
-fn machine() -> Value {
+fn machine(effort: Effort) -> Value {
     let mut machine = shown::machine();
     for (name, what) in [("allocator", "mimalloc"), ("peer", "dynamo-kv-router 1.6.1")] {
         machine.insert(name.into(), what.into());
     }
+    machine.insert("idle".into(), effort.idle.to_string().into());
     Value::Object(machine)
 }
 
@@ -19,7 +20,7 @@ fn decisions(results: &[Measured]) -> u64 {
 }
 
 /// One document.
-pub(super) fn json(results: &[Measured]) -> Value {
+pub(super) fn json(results: &[Measured], effort: Effort) -> Value {
     let rows: Vec<_> = results
         .iter()
         .map(|row| {
@@ -36,7 +37,7 @@ pub(super) fn json(results: &[Measured]) -> Value {
             })
         })
         .collect();
-    json!({ "machine": machine(), "decisions_checked": decisions(results), "rows": rows })
+    json!({ "machine": machine(effort), "decisions_checked": decisions(results), "rows": rows })
 }
 
 /// A table, and what the rows mean.
@@ -73,7 +74,7 @@ pub(super) fn text(results: &[Measured], effort: Effort) -> String {
         let names: Vec<_> = rows.iter().map(|row| row.name).collect();
         text += &format!("{}:\n    {}\n", names.join("; "), rows[0].note);
     }
-    let machine = machine();
+    let machine = machine(effort);
     text += &format!(
         "\ntime per operation, medians of {} alternating samples (min–max); a ratio is peer / ours of the same pair\n\
          {} decisions compared one for one, all equal\n{machine}\n",

@@ -5,6 +5,7 @@ use tollgate::policy::QueuePolicy;
 use super::measure::{Effort, Measured};
 use super::path::{self, Path, Way};
 use super::queue::{self, Case, Costs, Place};
+use crate::idle::Idle;
 
 /// One comparison.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,7 @@ impl Row {
 }
 
 /// All rows; the quick ones have smaller backlogs.
-pub(super) fn all(quick: bool) -> Vec<Row> {
+pub(super) fn all(quick: bool, idle: Idle) -> Vec<Row> {
     let backlog = |n: u32| if quick { n / 20 } else { n };
     let fcfs = Case {
         name: "1 class FCFS, 1 M backlog",
@@ -97,11 +98,13 @@ pub(super) fn all(quick: bool) -> Vec<Row> {
         classes: if quick { 8 } else { 64 },
         workers: if quick { 64 } else { 1_024 },
         way: Way::Lanes,
+        idle,
     }));
     rows.push(Row::Cancel(Case { name: "cancel one of 1 M", note: "", bar: 10_000.0, ..fcfs }));
     let whole = |name, workers, classes, bar| {
-        let note = "16 tasks, nobody busy; the peer's LocalScheduler, which owns its SchedulerQueue";
-        Row::Path(Path { name, note, bar, classes, workers, way: Way::Whole })
+        let note = "16 tasks, nobody busy; the peer's LocalScheduler, which owns its SchedulerQueue; ours as --idle says: \
+                    with assist, its default here, callers run the turns of a sleeping arbiter";
+        Row::Path(Path { name, note, bar, classes, workers, way: Way::Whole, idle })
     };
     let many = if quick { 1_000 } else { 10_000 };
     rows.push(whole("whole path, 8 workers", 8, 1, 10.0));
@@ -110,8 +113,9 @@ pub(super) fn all(quick: bool) -> Vec<Row> {
     rows.push(whole("whole path, 10,000 workers", many, 1, 1_000.0));
     rows.push(whole("whole path, 10,000 classes, 8 workers", 8, many, 100.0));
     let hand_off = |name, workers, classes, bar| {
-        let note = "every worker busy; one is freed → the next waiting request is answered";
-        Row::Path(Path { name, note, bar, classes, workers, way: Way::HandOff })
+        let note =
+            "every worker busy; one is freed → the next waiting request is answered; ours as --idle says";
+        Row::Path(Path { name, note, bar, classes, workers, way: Way::HandOff, idle })
     };
     rows.push(hand_off("hand-off p50, 8 workers × 1 class", 8, 1, 2.0));
     rows.push(hand_off("hand-off p50, 1,024 workers × 1 class", 1_024, 1, 30.0));
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn every_row_has_a_name_of_its_own_whatever_the_effort() {
-        let names = |quick| all(quick).iter().map(Row::name).collect::<Vec<_>>();
+        let names = |quick| all(quick, Idle::Assist).iter().map(Row::name).collect::<Vec<_>>();
         let mut unique = names(false);
         unique.sort_unstable();
         unique.dedup();

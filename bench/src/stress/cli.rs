@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::load::{Cost, Load, Order, Spread};
 use super::{report, run};
+use crate::idle::Idle;
 
 /// Ends the help.
 pub const EXIT_CODES: &str = "\
@@ -78,9 +79,9 @@ pub struct Args {
     /// some waiting, 256 to 65,536; with --rate 65,536]
     #[arg(long, value_name = "N", value_parser = count(MOST_CALLERS))]
     in_flight: Option<u64>,
-    /// Let the arbiter spin when it has nothing to do, on a core of its own
-    #[arg(long)]
-    spin: bool,
+    /// What the arbiter does when it has nothing to do
+    #[arg(long, value_enum, default_value_t = Idle::Backoff)]
+    idle: Idle,
     /// Seed of costs, arrivals, cancels, deadlines and external loads
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -168,7 +169,7 @@ impl Args {
             seats: u32::try_from(seats).map_err(|_| format!("--in-flight {callers}: too many"))?,
             warm_up: self.warm_up,
             duration: self.duration,
-            spin: self.spin,
+            idle: self.idle,
             seed: self.seed,
         })
     }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::idle::Idle;
+
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, LogNormal, Uniform};
@@ -165,7 +167,7 @@ pub(super) struct Load {
     pub(super) seats: u32,
     pub(super) warm_up: Duration,
     pub(super) duration: Duration,
-    pub(super) spin: bool,
+    pub(super) idle: Idle,
     pub(super) seed: u64,
 }
 

@@ -71,7 +71,7 @@ fn options(load: &Load) -> Value {
         "publish": load.publish,
         "warm_up_ms": milliseconds(load.warm_up),
         "duration_ms": milliseconds(load.duration),
-        "idle": if load.spin { "spin" } else { "backoff" },
+        "idle": load.idle.to_string(),
         "seed": load.seed,
     })
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rand::RngExt;
 use tollgate::policy::{ClassSpec, PolicySpec, Profile, QueuePolicy};
-use tollgate::{Engine, EngineSnapshot, Idle, StartError, Worker, WorkerSnapshot};
+use tollgate::{Engine, EngineSnapshot, StartError, Worker, WorkerSnapshot};
 
 use super::allocations;
 use super::books::{Book, Check, check, check_service};
@@ -167,10 +167,8 @@ fn workers(load: &Load, version: u64, mut external: impl FnMut() -> u64) -> Work
 pub(super) fn run(load: &Load, mut progress: impl FnMut(Duration, u64)) -> Result<Measured, RunError> {
     allocations::apart();
     let counted = allocations::start();
-    let engine = Engine::builder(profile(load))
-        .workers(workers(load, 1, || 0))
-        .idle(if load.spin { Idle::Spin } else { Idle::Backoff })
-        .start()?;
+    let engine =
+        Engine::builder(profile(load)).workers(workers(load, 1, || 0)).idle(load.idle.into()).start()?;
     let (start, warm_up) = (Instant::now(), load.warm_up.as_nanos() as u64);
     let window = Window { start, from: warm_up, to: warm_up + load.duration.as_nanos() as u64 };
     let so_far: Vec<Progress> = (0..load.threads).map(|_| Progress::default()).collect();

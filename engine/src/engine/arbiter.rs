@@ -1,5 +1,6 @@
 //! The arbiter: the one thread that owns the scheduler. Each turn it takes what has come in, bounded, and dispatches
-//! what can go, bounded; it sleeps when there is nothing.
+//! what can go, bounded; it sleeps when there is nothing. With [`Idle::Assist`] callers run its turns while it sleeps, one
+//! at a time.
 //!
 //! The bounds keep the classes' shares when the arbiter itself is the bottleneck. Before every [`BATCH`] dispatches,
 //! each class is topped up from its ingress queue to at least [`BATCH`] waiting requests, as far as it has them: so it
@@ -9,6 +10,7 @@
 //! everything that can go is dispatched.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::Idle;
 use super::admission::{Item, Pending, waiting_place};
@@ -24,9 +26,10 @@ use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
 use crate::scheduler::{Dispatch, Expired, Picked, Refused, Scheduler};
 use crate::sync::ingress::{ABANDONED, Consumer, Queued};
+use crate::sync::lend::{Desk as Lent, Look};
 use crate::sync::sleep::Sleeper;
 use crate::sync::snapshot::Reader;
-use crate::sync::{Arc, DataArc, Step, point, spin_loop, spins};
+use crate::sync::{Arc, DataArc, Step, patience, point, spin_loop};
 use crate::time::Timestamp;
 use crate::worker::WorkerSnapshot;
 
@@ -34,8 +37,9 @@ use crate::worker::WorkerSnapshot;
 const BATCH: usize = 256;
 /// Requests per turn that classes get taken in beyond a batch of waiting ones. Guessed: as long as the dispatches.
 const INTAKE: usize = 4 * BATCH;
-/// Fruitless turns before the arbiter sleeps. Guessed: some 20 to 30 µs, about what a wake-up costs.
-const FRUITLESS_TURNS: u32 = 512;
+/// Fruitless time before the arbiter sleeps: about what a wake-up costs where it is slow. The longer one counts while work
+/// keeps coming in that time, so that a stream of requests does not wake it again and again. Guessed.
+const PATIENCE: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
 
 /// The state of the arbiter thread.
 #[derive(Debug)]
@@ -51,10 +55,22 @@ pub(super) struct Arbiter {
     pub(super) turns: Turns,
     workers: Reader<WorkerSnapshot>,
     profile: Reader<Profile>,
-    sleeper: Sleeper,
     idle: Idle,
     /// The ingress is closed and what waits is being finished.
     draining: bool,
+    /// A turn has come to a bound: there is more to do.
+    more: bool,
+    /// What the arbiter's sleep goes by.
+    alarm: Alarm,
+    /// A turn has panicked.
+    died: bool,
+}
+
+/// When a sleep ends by itself, and the end of the drain that it has taken into account.
+#[derive(Clone, Copy, Debug)]
+struct Alarm {
+    at: Option<Timestamp>,
+    drained_by: Timestamp,
 }
 
 /// The consuming end of a class's ingress, and the way to the other one.
@@ -88,7 +104,6 @@ impl Arbiter {
         queues: Vec<Queue>,
         marks: Marks<ClassId>,
         abandoned: Consumer<Item, ABANDONED>,
-        sleeper: Sleeper,
         idle: Idle,
         ingress_capacity: usize,
     ) -> Self {
@@ -111,9 +126,11 @@ impl Arbiter {
             turns: Turns::new(),
             workers: shared.workers.reader(),
             profile: shared.profile.reader(),
-            sleeper,
             idle,
             draining: false,
+            more: false,
+            alarm: Alarm { at: None, drained_by: shared.drained_by() },
+            died: false,
             shared,
         };
         arbiter.set_workers(arbiter.shared.workers.load());
@@ -121,10 +138,10 @@ impl Arbiter {
     }
 
     /// Runs until the engine is closed or has drained, then answers everything that still waits.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(mut self, mut sleeper: Sleeper) {
         // After a panic nothing of the arbiter is used again but its requests and its numbers.
-        let died = contained(|| self.turns()).is_none();
-        let cause: Option<DataArc<str>> = died.then(|| "the arbiter panicked".into());
+        self.died |= contained(|| self.turns(&mut sleeper)).is_none();
+        let cause: Option<DataArc<str>> = self.died.then(|| "the arbiter panicked".into());
         if let Some(cause) = &cause {
             self.shared.fail(cause.clone());
         }
@@ -159,27 +176,38 @@ impl Arbiter {
         self.shared.wanted.finish(last);
     }
 
-    fn turns(&mut self) {
-        let mut fruitless = 0;
+    fn turns(&mut self, sleeper: &mut Sleeper) {
+        let (mut idle_since, mut pays) = (None, false);
         while !self.is_over() {
             let started = self.shared.clock.now();
-            if self.turn(started) {
-                fruitless = 0;
-                self.turns.turns += 1;
-                let took = self.shared.clock.now().saturating_since(started);
-                self.turns.longest = self.turns.longest.max(took);
-            } else if self.idle == Idle::Spin || fruitless < spins(FRUITLESS_TURNS) {
-                fruitless += 1;
+            if self.timed_turn(started) {
+                pays |= idle_since.take().is_some();
+            } else if self.idle == Idle::Spin
+                || self.idle == Idle::Backoff
+                    && started.saturating_since(*idle_since.get_or_insert(started))
+                        < patience(PATIENCE[usize::from(pays)])
+            {
                 spin_loop();
             } else {
-                fruitless = 0;
-                self.sleep();
+                (idle_since, pays) = (None, false);
+                self.sleep(sleeper);
             }
         }
     }
 
+    fn timed_turn(&mut self, started: Timestamp) -> bool {
+        let busy = self.turn(started);
+        if busy {
+            self.turns.turns += 1;
+            let took = self.shared.clock.now().saturating_since(started);
+            self.turns.longest = self.turns.longest.max(took);
+        }
+        busy
+    }
+
     fn is_over(&self) -> bool {
         match self.shared.phase() {
+            _ if self.died => true,
             Phase::Open => false,
             Phase::Draining => {
                 self.draining
@@ -190,31 +218,38 @@ impl Arbiter {
         }
     }
 
-    fn sleep(&mut self) {
+    fn sleep(&mut self, sleeper: &mut Sleeper) {
+        let alarm = self.alarm();
+        self.alarm = alarm;
+        let limit = alarm.at.map(|at| at.saturating_since(self.shared.clock.now()));
+        if limit.is_some_and(|limit| limit.is_zero()) {
+            return;
+        }
+        let slept = match self.idle {
+            Idle::Assist => sleeper.lend(self, limit),
+            Idle::Backoff | Idle::Spin => sleeper.sleep(limit, || self.has_work(true)),
+        };
+        self.turns.sleeps += u64::from(slept);
+    }
+
+    /// When a sleep that begins now has to end.
+    fn alarm(&self) -> Alarm {
         let drained_by = self.shared.drained_by();
         let until = [self.desk.scheduler.next_expiry(), self.draining.then_some(drained_by)];
-        let limit = match until.into_iter().flatten().min() {
-            Some(until) => {
-                let limit = until.saturating_since(self.shared.clock.now());
-                if limit.is_zero() {
-                    return;
-                }
-                Some(limit)
-            }
-            None => None,
-        };
-        let Self { sleeper, shared, desk, marks, workers, profile, draining, turns, .. } = self;
-        let slept = sleeper.sleep(limit, || {
-            marks.any()
-                || desk.endpoints.has_releases()
-                || !desk.abandoned.is_empty()
-                || workers.has_newer()
-                || profile.has_newer()
-                || shared.wanted.any()
-                || shared.phase() > if *draining { Phase::Draining } else { Phase::Open }
-                || shared.drained_by() < drained_by
-        });
-        turns.sleeps += u64::from(slept);
+        Alarm { at: until.into_iter().flatten().min(), drained_by }
+    }
+
+    /// The look before a sleep: whether there is something to do. Releases may be nothing to do.
+    fn has_work(&mut self, with_releases: bool) -> bool {
+        let Self { shared, desk, marks, workers, profile, draining, alarm, .. } = self;
+        marks.any()
+            || with_releases && desk.endpoints.has_releases()
+            || !desk.abandoned.is_empty()
+            || workers.has_newer()
+            || profile.has_newer()
+            || shared.wanted.any()
+            || shared.phase() > if *draining { Phase::Draining } else { Phase::Open }
+            || shared.drained_by() < alarm.drained_by
     }
 
     /// One turn; returns whether there was anything to do.
@@ -245,7 +280,9 @@ impl Arbiter {
         busy |= self.take_in();
         // Their time may have been over when they were still in front of the arbiter.
         busy |= self.desk.expire(now);
-        busy |= self.dispatch();
+        let dispatched = self.dispatch();
+        busy |= dispatched > 0;
+        self.more = dispatched == BATCH || !self.fresh.is_empty();
         if !questions.is_empty() {
             let picture = self.picture();
             questions.into_iter().for_each(|question| question.answer(&picture));
@@ -296,8 +333,8 @@ impl Arbiter {
         total > 0
     }
 
-    /// Dispatches a bounded number of requests.
-    fn dispatch(&mut self) -> bool {
+    /// Dispatches a bounded number of requests; returns how many.
+    fn dispatch(&mut self) -> usize {
         let mut done = 0;
         while done < BATCH {
             let Some(dispatch) = self.desk.scheduler.dispatch() else { break };
@@ -307,7 +344,7 @@ impl Arbiter {
         if done > 0 {
             self.turns.dispatches.saturating_record(done as u64);
         }
-        done > 0
+        done
     }
 
     /// Closes the ingress queues; what is in them still goes into the lanes.
@@ -317,6 +354,31 @@ impl Arbiter {
             if let Some(queue) = queue {
                 queue.consumer.close(|item| self.desk.take_in(class, item));
             }
+        }
+    }
+}
+
+impl Lent for Arbiter {
+    fn assist(&mut self) -> bool {
+        let can_rest = contained(|| {
+            if self.is_over() {
+                return false;
+            }
+            self.timed_turn(self.shared.clock.now());
+            // The arbiter's thread ends the engine, and sleeps by its own alarm.
+            let is_earlier = |at| self.alarm.at.is_none_or(|alarm| at < alarm);
+            !self.is_over() && !self.alarm().at.is_some_and(is_earlier)
+        });
+        self.died |= can_rest.is_none();
+        can_rest.unwrap_or(false)
+    }
+
+    fn look(&mut self) -> Look {
+        let waits = self.desk.scheduler.waiting() > 0;
+        match () {
+            () if self.more || self.has_work(waits) => Look::Work,
+            () if waits => Look::Waits,
+            () => Look::Quiet,
         }
     }
 }

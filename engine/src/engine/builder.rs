@@ -13,7 +13,7 @@ use super::{Engine, Idle};
 use crate::policy::{ClassId, Profile};
 use crate::scheduler::{LeastLoaded, Scheduler, Selector};
 use crate::sync::ingress::abandoned_queue;
-use crate::sync::sleep::sleep;
+use crate::sync::sleep::{Sleeper, lending_sleep, sleep};
 use crate::sync::ticket::{Answerer, ticket};
 use crate::sync::{Arc, DataArc, spawn};
 use crate::worker::WorkerSnapshot;
@@ -107,9 +107,9 @@ impl EngineBuilder {
                 Err(StartError::Thread { message: "the arbiter panicked while it started".into() })
             });
             match made {
-                Ok((arbiter, shared)) => {
+                Ok((arbiter, sleeper, shared)) => {
                     if starter.answer(Ok(shared)).is_ok() {
-                        arbiter.run();
+                        arbiter.run(sleeper);
                     }
                 }
                 Err(error) => drop(starter.answer(Err(error))),
@@ -121,11 +121,11 @@ impl EngineBuilder {
     }
 
     /// Makes the arbiter, on the thread that it will run on.
-    fn arbiter(self) -> Result<(Arbiter, Arc<Shared>), StartError> {
+    fn arbiter(self) -> Result<(Arbiter, Sleeper, Arc<Shared>), StartError> {
         cores::pin(self.pinning)
             .map_err(|cores::Impossible { core, allowed }| StartError::Core { core, allowed })?;
         let scheduler = Scheduler::with_selector(&self.profile, self.selector);
-        let (notifier, sleeper) = sleep();
+        let (notifier, sleeper) = if self.idle == Idle::Assist { lending_sleep() } else { sleep() };
         let mut marks = Marks::new();
         let ids = (0..self.profile.classes().len() as u32).map(ClassId);
         let queues: Vec<_> =
@@ -141,11 +141,10 @@ impl EngineBuilder {
             queues,
             marks,
             abandoned,
-            sleeper,
             self.idle,
             self.ingress_capacity,
         );
-        Ok((arbiter, shared))
+        Ok((arbiter, sleeper, shared))
     }
 }
 

@@ -37,7 +37,7 @@ use crate::policy::{ClassId, Profile};
 use crate::request::Request;
 use crate::scheduler::Booked;
 use crate::sync::ingress::PushError;
-use crate::sync::{Arc, DataArc, JoinHandle, Mutex, Thread, current};
+use crate::sync::{Arc, DataArc, JoinHandle, Mutex};
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use admission::{Handle, asked};
@@ -54,6 +54,16 @@ pub enum Idle {
     Backoff,
     /// Looks again for ever: for a core that the arbiter has for itself.
     Spin,
+    /// Sleeps at once and lets callers do its work: whoever has news for a sleeping arbiter runs its turns itself, a
+    /// bounded number of them, instead of waking another thread. Most requests that can go at once have their answer
+    /// when `admit` returns.
+    ///
+    /// What that costs: any call to the engine, also the drop of a [`Permit`] or an [`Admission`], may take as long as
+    /// some turns. The selector, observers and wakers run on callers' threads, so nobody may call the engine while
+    /// holding a lock that one of those takes. A thread that is suspended in the middle of a turn holds up all that
+    /// wait for an answer until it goes on, though nobody who admits, cancels or releases. A thread that unwinds runs
+    /// no turns.
+    Assist,
 }
 
 /// The scheduler engine of one worker pool. Clones share it; the last one closes it.
@@ -85,7 +95,6 @@ pub struct Engine {
 /// The last clone of an engine drops this.
 struct Owner {
     shared: Arc<Shared>,
-    arbiter: Thread,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -106,8 +115,7 @@ impl Engine {
 
     fn new(shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
         let handle = Arc::new(Handle { shared: shared.clone() });
-        let arbiter = thread.thread().clone();
-        Self { handle, owner: Arc::new(Owner { shared, arbiter, thread: Mutex::new(Some(thread)) }) }
+        Self { handle, owner: Arc::new(Owner { shared, thread: Mutex::new(Some(thread)) }) }
     }
 
     /// Hands a request to the arbiter: lock-free, one allocation, from any thread.
@@ -277,7 +285,7 @@ impl fmt::Debug for Engine {
 impl Owner {
     fn join(&self) {
         // A waker, a selector or an observer may do this: the arbiter cannot wait for itself.
-        if self.arbiter.id() != current().id() {
+        if !self.shared.notifier.is_here() {
             // Held while joining, so that others who join wait as well.
             let mut thread = self.thread.lock();
             if let Some(Err(panic)) = thread.take().map(JoinHandle::join) {
@@ -322,11 +330,18 @@ mod tests {
 
     #[test]
     fn an_arbiter_that_dies_leaves_nobody_waiting_and_says_why() {
+        for idle in [Idle::Backoff, Idle::Assist] {
+            dies(idle);
+        }
+    }
+
+    /// With [`Idle::Assist`] it may die on this thread, which goes on.
+    fn dies(idle: Idle) {
         let mut class = ClassSpec::explicit("only", 1);
         class.busy.threshold_tokens = Some(0);
         let profile = Profile::new(PolicySpec { classes: vec![class], ..PolicySpec::default() }).unwrap();
         let workers = WorkerSnapshot::new(1, vec![Worker::new(1)]).unwrap();
-        let engine = Engine::builder(profile).workers(workers).start().unwrap();
+        let engine = Engine::builder(profile).workers(workers).idle(idle).start().unwrap();
         let permit = engine.admit(Request::new(5, 0)).unwrap().wait().unwrap();
         let waiting: Vec<_> = (0..10).map(|_| engine.admit(Request::new(6, 0)).unwrap()).collect();
         assert_eq!(engine.snapshot().classes[0].waiting.requests, 10);

@@ -5,8 +5,8 @@ use std::fmt;
 use super::Engine;
 use super::counts::{EngineSnapshot, read};
 use super::shared::Shared;
+use crate::sync::Arc;
 use crate::sync::ticket::ticket;
-use crate::sync::{Arc, Thread, current};
 
 /// Takes pictures of an engine without keeping it open: for exporters, which live as long as the process.
 ///
@@ -24,7 +24,6 @@ use crate::sync::{Arc, Thread, current};
 #[derive(Clone)]
 pub struct Monitor {
     shared: Arc<Shared>,
-    arbiter: Thread,
 }
 
 impl Monitor {
@@ -33,7 +32,7 @@ impl Monitor {
     /// # Panics
     /// In a waker, a selector or an observer, which run on the arbiter's own thread: it would wait for itself.
     pub fn snapshot(&self) -> EngineSnapshot {
-        picture(&self.shared, &self.arbiter)
+        picture(&self.shared)
     }
 }
 
@@ -46,7 +45,7 @@ impl fmt::Debug for Monitor {
 impl Engine {
     /// What takes pictures of this engine and does not keep it open.
     pub fn monitor(&self) -> Monitor {
-        Monitor { shared: self.owner.shared.clone(), arbiter: self.owner.arbiter.clone() }
+        Monitor { shared: self.owner.shared.clone() }
     }
 
     /// A picture of the whole engine, taken by the arbiter between two turns, O(classes + endpoints): the caller waits
@@ -55,12 +54,12 @@ impl Engine {
     /// # Panics
     /// In a waker, a selector or an observer, which run on the arbiter's own thread: it would wait for itself.
     pub fn snapshot(&self) -> EngineSnapshot {
-        picture(&self.handle.shared, &self.owner.arbiter)
+        picture(&self.handle.shared)
     }
 }
 
-fn picture(shared: &Shared, arbiter: &Thread) -> EngineSnapshot {
-    assert_ne!(current().id(), arbiter.id(), "the arbiter cannot wait for its own picture");
+fn picture(shared: &Shared) -> EngineSnapshot {
+    assert!(!shared.notifier.is_here(), "the arbiter cannot wait for its own picture");
     let (asker, question) = ticket(());
     let last = shared.wanted.ask(question);
     let mut picture = last.unwrap_or_else(|| {

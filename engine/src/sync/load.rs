@@ -71,7 +71,7 @@ impl EndpointLoad {
             return;
         }
         self.page.mark(self.bit);
-        self.releases.notifier.notify();
+        self.releases.notifier.notify_of_room();
     }
 
     /// Booked prefill tokens and permits.

@@ -11,11 +11,13 @@
 //! | `dirty` | which queues or endpoints have news | any thread | arbiter |
 //! | `load` | what is booked on an endpoint | arbiter adds, any thread subtracts | arbiter |
 //! | `sleep` | the arbiter's sleep, and how it is woken | any thread | arbiter |
+//! | `lend` | the arbiter itself, while it sleeps and its callers may work for it | whoever owns it | nobody else |
 //! | `snapshot` | the current worker snapshot | publishers | arbiter |
 
 pub mod clock;
 pub mod dirty;
 pub mod ingress;
+pub mod lend;
 pub mod load;
 #[doc(hidden)]
 pub mod points;
@@ -29,8 +31,9 @@ pub use std::sync::Arc as DataArc;
 
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use facade::{
-    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering,
-    Thread, UnsafeCell, current, fence, panicking, park, park_timeout, spawn, spin_loop, thread_waker,
+    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, HELPS, JoinHandle, Mutex,
+    Ordering, Thread, UnsafeCell, current, fence, panicking, park, park_timeout, spawn, spin_loop,
+    thread_waker,
 };
 pub(crate) use points::{Step, point};
 pub(crate) use prefetch::prefetch;
@@ -39,6 +42,11 @@ pub(crate) use prefetch::prefetch;
 /// behaviour.
 pub(crate) fn spins(times: u32) -> u32 {
     if cfg!(any(loom, shuttle)) { 0 } else { times }
+}
+
+/// The same for a spin by the clock.
+pub(crate) fn patience(time: std::time::Duration) -> std::time::Duration {
+    if cfg!(any(loom, shuttle)) { std::time::Duration::ZERO } else { time }
 }
 
 /// A waker that unparks `thread`.

@@ -28,12 +28,16 @@ pub enum Step {
     NotifyFenced,
     /// `sleep::notify`: the sleeper was seen, not yet woken.
     NotifySeen,
-    /// `sleep::sleep`: announced, not yet looked again.
+    /// `sleep::sleep`, `lend::leave`: announced, not yet looked again.
     Announced,
-    /// `sleep::sleep`: looked again, not yet parked.
+    /// `sleep::sleep`, `lend::leave`: looked again, not yet parked or given up.
     Rechecked,
-    /// `sleep::sleep`: woken, the announcement not yet taken back.
+    /// `sleep::sleep`, `lend::lend`: woken, the announcement not yet taken back.
     Woken,
+    /// `lend::borrow`: the desk is the notifier's.
+    Borrowed,
+    /// `lend::assist`: the desk is the sleeper's, which is not yet woken.
+    HandedOver,
     /// `ticket::poll`: the waker is written, not yet announced.
     WakerWritten,
     /// `ticket::answer`: the answer is written, not yet announced.

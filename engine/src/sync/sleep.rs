@@ -9,18 +9,25 @@
 //! could miss the work and the notifier the announcement. While the arbiter is awake, a notification is a fence and a
 //! load of a line that nobody writes. While it wakes, several notifiers may unpark it: the first makes the system call.
 //! None relies on another, so one that is suspended anywhere holds up nobody.
+//!
+//! A sleeper may also lend its work to its notifiers while it sleeps: see [`lend`](super::lend).
 
 use std::time::Duration;
 
+use super::lend::{Desk, Lent};
 use super::{Arc, AtomicU32, CachePadded, Ordering, Step, Thread, current, fence, park, park_timeout, point};
 
-const AWAKE: u32 = 0;
-const ASLEEP: u32 = 1;
+pub(super) const AWAKE: u32 = 0;
+pub(super) const ASLEEP: u32 = 1;
+/// Whoever has the work is about to lay it down, and looks once more; only where it is lent.
+pub(super) const LEAVING: u32 = 4;
 
 #[derive(Debug)]
-struct Shared {
-    state: CachePadded<AtomicU32>,
-    thread: Thread,
+pub(super) struct Shared {
+    pub(super) state: CachePadded<AtomicU32>,
+    pub(super) thread: Thread,
+    /// What notifiers may do while the sleeper sleeps, if it lends it.
+    pub(super) lent: Option<Lent>,
 }
 
 /// The side that sleeps: there is one.
@@ -33,26 +40,59 @@ pub struct Notifier(Arc<Shared>);
 
 /// Both sides for the calling thread, which is the one that will sleep.
 pub fn sleep() -> (Notifier, Sleeper) {
-    let shared = Arc::new(Shared { state: CachePadded::new(AtomicU32::new(AWAKE)), thread: current() });
+    pair(None)
+}
+
+/// The same for a sleeper that [lends](Sleeper::lend) its work.
+pub fn lending_sleep() -> (Notifier, Sleeper) {
+    pair(Some(Lent::default()))
+}
+
+fn pair(lent: Option<Lent>) -> (Notifier, Sleeper) {
+    let shared = Arc::new(Shared { state: CachePadded::new(AtomicU32::new(AWAKE)), thread: current(), lent });
     (Notifier(shared.clone()), Sleeper(shared))
 }
 
+/// What a notifier has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// There is something to do.
+    Work,
+    /// There is room for what waits.
+    Room,
+}
+
 impl Notifier {
-    /// Wakes the sleeper if it sleeps. The caller has made its work visible before.
+    /// Wakes the sleeper if it sleeps, or does its work. The caller has made its work visible before.
     pub fn notify(&self) {
-        // SeqCst: orders the caller's work before the look at the announcement; partner: the fence in `sleep`.
+        self.tell(News::Work);
+    }
+
+    /// The same where the work is nothing but room for what waits.
+    pub fn notify_of_room(&self) {
+        self.tell(News::Room);
+    }
+
+    fn tell(&self, news: News) {
+        // SeqCst: orders the caller's work before the look at the announcement; partner: the fence in `sleep` or `leave`.
         fence(Ordering::SeqCst);
         point(Step::NotifyFenced);
         // Relaxed: the fences order it.
-        if self.0.state.load(Ordering::Relaxed) == ASLEEP {
+        let seen = self.0.state.load(Ordering::Relaxed);
+        if seen & (ASLEEP | LEAVING) != 0 {
             point(Step::NotifySeen);
-            self.wake();
+            self.react(seen, news);
         }
     }
 
     #[cold]
-    fn wake(&self) {
-        self.0.thread.unpark();
+    fn react(&self, seen: u32, news: News) {
+        if self.0.lent.is_some() { self.0.borrow(seen, news) } else { self.0.thread.unpark() }
+    }
+
+    /// Whether the calling thread is the sleeper's, or does its work just now.
+    pub fn is_here(&self) -> bool {
+        self.0.thread.id() == current().id() || self.0.is_lent_here()
     }
 }
 
@@ -65,7 +105,7 @@ impl Sleeper {
         let state = &self.0.state;
         // Relaxed: the fence orders it.
         state.store(ASLEEP, Ordering::Relaxed);
-        // SeqCst: orders the announcement before the look for work; partner: the fence in `notify`.
+        // SeqCst: orders the announcement before the look for work; partner: the fence in `tell`.
         fence(Ordering::SeqCst);
         point(Step::Announced);
         let sleeps = !work();
@@ -80,5 +120,16 @@ impl Sleeper {
         // Relaxed: a notifier that still reads the announcement unparks once too often.
         state.store(AWAKE, Ordering::Relaxed);
         sleeps
+    }
+
+    /// Lends `desk` to the notifiers and sleeps until it is given back, or `limit` is over, unless there is something
+    /// to do at once. Returns whether it slept.
+    ///
+    /// Must be called on the thread that called [`lending_sleep`].
+    ///
+    /// # Panics
+    /// If this sleeper does not lend.
+    pub fn lend<T: Desk + 'static>(&mut self, desk: &mut T, limit: Option<Duration>) -> bool {
+        self.0.lend(desk, limit)
     }
 }

@@ -190,7 +190,7 @@ fn a_release_just_before_the_end_left_load_in_the_last_picture() {
 /// One caller alone, one request after the other: there is always a free slot.
 #[test]
 fn a_lone_caller_of_a_class_that_never_queues_was_refused() {
-    for idle in [Idle::Spin, Idle::Backoff] {
+    for idle in [Idle::Spin, Idle::Backoff, Idle::Assist] {
         let engine = Engine::builder(profile(vec![limited(0)]))
             .workers(WorkerSnapshot::new(1, vec![one_slot(1)]).unwrap())
             .idle(idle)

@@ -5,6 +5,7 @@ pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::Arc;
 pub(crate) use loom::sync::atomic::{Ordering, fence};
 pub(crate) use loom::thread::{JoinHandle, Thread, current, panicking, park};
+use std::cell::Cell;
 use std::task::Waker;
 
 /// Loom's atomics, with every order of their loads explored.
@@ -118,6 +119,11 @@ impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
+}
+
+loom::thread_local! {
+    /// The address of whom the calling thread works for just now; 0: nobody.
+    pub(crate) static HELPS: Cell<usize> = Cell::new(0);
 }
 
 /// A waker that unparks the calling thread.

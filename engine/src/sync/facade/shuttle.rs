@@ -6,6 +6,7 @@ pub(crate) use shuttle::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 pub(crate) use shuttle::thread::{JoinHandle, Thread, current, panicking, park};
+use std::cell::Cell;
 use std::task::Waker;
 
 /// Loom's cell: opened by closure only. Shuttle lets others run between two closures, not inside one.
@@ -43,6 +44,11 @@ impl<T> Mutex<T> {
 /// Shuttle has no clock: a park with a time limit is one without.
 pub(crate) fn park_timeout(_limit: std::time::Duration) {
     park();
+}
+
+shuttle::thread_local! {
+    /// The address of whom the calling thread works for just now; 0: nobody.
+    pub(crate) static HELPS: Cell<usize> = Cell::new(0);
 }
 
 /// A waker that unparks the calling thread.

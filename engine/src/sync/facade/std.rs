@@ -1,6 +1,7 @@
 //! What threads share, from the standard library and its friends.
 
 pub(crate) use parking_lot::Mutex;
+use std::cell::Cell;
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{
@@ -25,6 +26,11 @@ impl<T> UnsafeCell<T> {
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
+}
+
+std::thread_local! {
+    /// The address of whom the calling thread works for just now; 0: nobody.
+    pub(crate) static HELPS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A waker that unparks the calling thread, made once per thread.

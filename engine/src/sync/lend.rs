@@ -1,0 +1,234 @@
+//! A sleeper that lends its work: who has news for it while it sleeps does the work instead of waking it.
+//!
+//! The work, a [`Desk`], has one owner at a time, and the state word says who:
+//!
+//! | state | owner |
+//! |---|---|
+//! | `AWAKE` | the sleeper's thread |
+//! | `ASLEEP` | nobody; who swaps it for something else has it |
+//! | `ASLEEP` and `WANTED` | the sleeper's thread, which has just taken it |
+//! | `ASSISTED` | a notifier |
+//!
+//! Three bits say more. `LEAVING`: the owner is about to lay the desk down, and looks for work once more. Who has
+//! news takes the bit away, and the owner goes on. `WANTED`: the sleeper's time limit is over; the notifier that has the
+//! desk hands it over. `QUIET`, while nobody has the desk: nothing waits on it, so room is no news.
+//!
+//! Laying down has the shape of going to sleep: announce, fence, look again, and only then, by an exchange that fails if
+//! anybody has objected, give up. The look is the owner's, who may touch the desk. A notifier that finds another owner at
+//! work does nothing: that one looks again.
+
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use super::sleep::{ASLEEP, AWAKE, LEAVING, News, Shared};
+use super::{HELPS, Ordering, Step, UnsafeCell, fence, panicking, park, park_timeout, point};
+
+const ASSISTED: u32 = 2;
+const WANTED: u32 = 8;
+const QUIET: u32 = 16;
+const ASLEEP_QUIET: u32 = ASLEEP | QUIET;
+
+/// Times that a notifier goes on because there is more to do, before it leaves the desk to the sleeper. Guessed: with
+/// the short turns of a desk that is lent, less than a wake-up costs. In a model, enough for each way out.
+const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 32 };
+
+/// Work that can be lent.
+pub trait Desk: Send {
+    /// Does some of what there is to do, for a bounded time. Returns whether it can be laid down; if not, it goes to the
+    /// sleeper.
+    fn assist(&mut self) -> bool;
+
+    /// Looks whether there is something to do.
+    fn look(&mut self) -> Look;
+}
+
+/// What there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Something.
+    Work,
+    /// Nothing until there is news or room.
+    Waits,
+    /// Nothing until there is news. Room is none: nothing waits for it.
+    Quiet,
+}
+
+/// The desk, while it is lent.
+#[derive(Debug)]
+pub(super) struct Lent(UnsafeCell<Option<NonNull<dyn Desk>>>);
+
+// SAFETY: only the owner by the table above looks into the cell, and the transitions order one owner after the other.
+// What it points to is `Send`, and borrowed mutably by the sleeper's thread as long as the cell names it.
+unsafe impl Sync for Lent {}
+// SAFETY: as above.
+unsafe impl Send for Lent {}
+
+impl Default for Lent {
+    fn default() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+}
+
+impl Lent {
+    /// # Safety
+    /// The caller is the owner.
+    unsafe fn with<R>(&self, f: impl FnOnce(&mut dyn Desk) -> R) -> R {
+        self.0.with_mut(|desk| {
+            // SAFETY: the caller's promise: nobody else is in the cell or at the desk, which `lend` keeps borrowed.
+            let desk = unsafe { (*desk).expect("it is lent").as_mut() };
+            f(desk)
+        })
+    }
+
+    /// # Safety
+    /// The caller is the owner.
+    unsafe fn set(&self, to: Option<NonNull<dyn Desk>>) {
+        // SAFETY: the caller's promise: nobody else is in the cell.
+        self.0.with_mut(|desk| unsafe { *desk = to });
+    }
+}
+
+/// How an owner's attempt to lay the desk down ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// It has no owner any more.
+    Free,
+    /// There is something to do.
+    Work,
+    /// The sleeper wants it.
+    Wanted,
+}
+
+/// A notifier's ownership of the desk. Dropped, it is the sleeper's.
+struct Borrowed<'a>(&'a Shared);
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        // Release: what was done at the desk; partner: the `fetch_or` in `lend`.
+        self.0.state.swap(AWAKE, Ordering::Release);
+        point(Step::HandedOver);
+        self.0.thread.unpark();
+    }
+}
+
+/// Says that the calling thread works for a sleeper, as long as this lives.
+struct Here;
+
+impl Here {
+    fn at(shared: &Shared) -> Self {
+        HELPS.with(|helps| helps.set(ptr::from_ref(shared).addr()));
+        Self
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        HELPS.with(|helps| helps.set(0));
+    }
+}
+
+impl Shared {
+    fn lent(&self) -> &Lent {
+        self.lent.as_ref().expect("a sleeper that lends")
+    }
+
+    /// The calling thread is a notifier that does the sleeper's work.
+    pub(super) fn is_lent_here(&self) -> bool {
+        HELPS.with(|helps| helps.get()) == ptr::from_ref(self).addr()
+    }
+
+    /// What a notifier does that has seen the desk without an owner, or about to be laid down.
+    pub(super) fn borrow(&self, mut seen: u32, news: News) {
+        loop {
+            let to = if seen & LEAVING != 0 {
+                seen & !LEAVING
+            } else if seen & (ASLEEP | WANTED) != ASLEEP || seen & QUIET != 0 && news == News::Room {
+                return;
+            } else if panicking() || HELPS.with(|helps| helps.get()) != 0 {
+                // A thread that unwinds, or works for another sleeper, shall not do more than it must.
+                return self.thread.unpark();
+            } else {
+                ASSISTED
+            };
+            // Acquire: with `ASLEEP`, what the last owner has done at the desk; partner: the exchange in `leave`.
+            // Whose bit it takes away sees its news behind the next fence.
+            match self.state.compare_exchange_weak(seen, to, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(ASLEEP | ASLEEP_QUIET) => return self.assist(),
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Works at the desk, which the caller has just taken.
+    fn assist(&self) {
+        let (_here, borrowed) = (Here::at(self), Borrowed(self));
+        point(Step::Borrowed);
+        for _ in 0..ROUNDS {
+            // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`, and not left since.
+            if !unsafe { self.lent().with(|desk| desk.assist()) } {
+                break;
+            }
+            // SAFETY: as above.
+            match unsafe { self.leave(ASSISTED) } {
+                Left::Free => return std::mem::forget(borrowed),
+                Left::Work => {}
+                Left::Wanted => break,
+            }
+        }
+    }
+
+    /// Lays the desk down, unless there is something to do.
+    ///
+    /// # Safety
+    /// The caller is the owner, and is none any more if it is free.
+    unsafe fn leave(&self, owner: u32) -> Left {
+        // Relaxed: the fence orders it.
+        self.state.fetch_or(LEAVING, Ordering::Relaxed);
+        // SeqCst: orders the announcement before the look for work; partner: the fence in `tell`.
+        fence(Ordering::SeqCst);
+        point(Step::Announced);
+        // SAFETY: the caller's promise.
+        let free = match unsafe { self.lent().with(|desk| desk.look()) } {
+            Look::Work => {
+                // Relaxed: the owner stays the same.
+                self.state.fetch_and(!LEAVING, Ordering::Relaxed);
+                return Left::Work;
+            }
+            Look::Waits => ASLEEP,
+            Look::Quiet => ASLEEP_QUIET,
+        };
+        point(Step::Rechecked);
+        // Release: what was done at the desk; partner: the exchange in `borrow`, and the `fetch_or` in `lend`.
+        match self.state.compare_exchange(owner | LEAVING, free, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => Left::Free,
+            Err(now) if now & WANTED != 0 => Left::Wanted,
+            Err(_) => Left::Work,
+        }
+    }
+
+    pub(super) fn lend<T: Desk + 'static>(&self, desk: &mut T, limit: Option<Duration>) -> bool {
+        let desk: NonNull<dyn Desk> = NonNull::from(desk);
+        // SAFETY: this is the sleeper's thread, which is awake: the desk is its own.
+        unsafe { self.lent().set(Some(desk)) };
+        // SAFETY: as above.
+        let slept = unsafe { self.leave(AWAKE) } == Left::Free;
+        if slept {
+            match limit {
+                None => park(),
+                Some(limit) => park_timeout(limit),
+            }
+            point(Step::Woken);
+            // Acquire: what the last owner has done at the desk; partner: the exchange in `leave`, and the swap in the
+            // `drop` of who hands it over.
+            while self.state.fetch_or(WANTED, Ordering::Acquire) & ASSISTED != 0 {
+                park();
+            }
+            // Relaxed: a notifier that still reads the desk as free fails to take it.
+            self.state.store(AWAKE, Ordering::Relaxed);
+        }
+        // SAFETY: this thread is the owner again, or has not stopped to be it.
+        unsafe { self.lent().set(None) };
+        slept
+    }
+}
