@@ -62,6 +62,8 @@ pub(super) struct Arbiter {
     more: bool,
     /// What the arbiter's sleep goes by.
     alarm: Alarm,
+    /// The next turn is for the arbiter's own thread.
+    alone: bool,
     /// A turn has panicked.
     died: bool,
 }
@@ -130,6 +132,7 @@ impl Arbiter {
             draining: false,
             more: false,
             alarm: Alarm { at: None, drained_by: shared.drained_by() },
+            alone: false,
             died: false,
             shared,
         };
@@ -139,6 +142,7 @@ impl Arbiter {
 
     /// Runs until the engine is closed or has drained, then answers everything that still waits.
     pub(super) fn run(mut self, mut sleeper: Sleeper) {
+        let _here = sleeper.here();
         // After a panic nothing of the arbiter is used again but its requests and its numbers.
         self.died |= contained(|| self.turns(&mut sleeper)).is_none();
         let cause: Option<DataArc<str>> = self.died.then(|| "the arbiter panicked".into());
@@ -180,7 +184,7 @@ impl Arbiter {
         let (mut idle_since, mut pays) = (None, false);
         while !self.is_over() {
             let started = self.shared.clock.now();
-            if self.timed_turn(started) {
+            if self.timed_turn(started, true) {
                 pays |= idle_since.take().is_some();
             } else if self.idle == Idle::Spin
                 || self.idle == Idle::Backoff
@@ -195,8 +199,9 @@ impl Arbiter {
         }
     }
 
-    fn timed_turn(&mut self, started: Timestamp) -> bool {
-        let busy = self.turn(started);
+    /// A turn that counts. It may `wait` for somebody who is just asking for a picture, or leaves him to another turn.
+    fn timed_turn(&mut self, started: Timestamp, wait: bool) -> bool {
+        let busy = self.turn(started, wait);
         if busy {
             self.turns.turns += 1;
             let took = self.shared.clock.now().saturating_since(started);
@@ -253,13 +258,13 @@ impl Arbiter {
     }
 
     /// One turn; returns whether there was anything to do.
-    fn turn(&mut self, now: Timestamp) -> bool {
+    fn turn(&mut self, now: Timestamp, wait: bool) -> bool {
         // Taken before anything else, so that the picture shows all that its asker has done before.
-        let questions = self.shared.wanted.take();
+        let questions = self.shared.wanted.waiting(wait);
         point(Step::Turn);
         #[cfg(test)]
         assert!(!self.shared.fault.load(crate::sync::Ordering::Relaxed), "told to by a test");
-        let mut busy = !questions.is_empty();
+        let mut busy = questions.is_some_and(|count| count > 0);
         if let Some(snapshot) = self.workers.newer() {
             self.set_workers(snapshot);
             busy = true;
@@ -283,9 +288,11 @@ impl Arbiter {
         let dispatched = self.dispatch();
         busy |= dispatched > 0;
         self.more = dispatched == BATCH || !self.fresh.is_empty();
-        if !questions.is_empty() {
-            let picture = self.picture();
-            questions.into_iter().for_each(|question| question.answer(&picture));
+        match questions {
+            Some(0) => {}
+            Some(count) => self.shared.wanted.answer(count, &self.picture(), wait),
+            // He holds a lock: only the arbiter's own thread may wait for him.
+            None => self.alone = true,
         }
         busy
     }
@@ -364,10 +371,14 @@ impl Lent for Arbiter {
             if self.is_over() {
                 return false;
             }
-            self.timed_turn(self.shared.clock.now());
+            self.timed_turn(self.shared.clock.now(), false);
             // The arbiter's thread ends the engine, and sleeps by its own alarm.
             let is_earlier = |at| self.alarm.at.is_none_or(|alarm| at < alarm);
-            !self.is_over() && !self.alarm().at.is_some_and(is_earlier)
+            let now = self.alarm();
+            !std::mem::take(&mut self.alone)
+                && !self.is_over()
+                && now.drained_by >= self.alarm.drained_by
+                && !now.at.is_some_and(is_earlier)
         });
         self.died |= can_rest.is_none();
         can_rest.unwrap_or(false)

@@ -12,7 +12,7 @@ use crate::policy::ClassId;
 use crate::scheduler::{Booked, EndpointIndex, Usage};
 use crate::sync::ingress::Queued;
 use crate::sync::ticket::{Answerer, Ticket};
-use crate::sync::{Arc, AtomicBool, AtomicU64, DataArc, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, DataArc, Mutex, MutexGuard, Ordering};
 use crate::worker::Endpoint;
 
 /// Longest time that histograms tell apart \[ns\]: longer ones count as this. An hour.
@@ -158,15 +158,38 @@ impl Wanted {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Everybody who waits.
-    pub(super) fn take(&self) -> Vec<Asking> {
+    /// How many wait for a picture. `None` if somebody is just asking and the caller does not want to `wait` for them;
+    /// they will notify.
+    pub(super) fn waiting(&self, wait: bool) -> Option<usize> {
         if !self.any() {
-            return Vec::new();
+            return Some(0);
         }
-        let mut asked = self.asked.lock();
+        Some(self.lock(wait)?.questions.len())
+    }
+
+    /// Answers so many of those who wait, the first. They stay until then, so that nobody is forgotten if the arbiter
+    /// fails before; and they stay if somebody is just asking and the caller does not want to `wait` for them.
+    pub(super) fn answer(&self, count: usize, picture: &EngineSnapshot, wait: bool) {
+        let Some(mut asked) = self.lock(wait) else { return };
+        let questions: Vec<_> = asked.questions.drain(..count).collect();
         // Relaxed: the questions are under the lock, and so is every change of the flag.
+        self.any.store(!asked.questions.is_empty(), Ordering::Relaxed);
+        drop(asked);
+        answer_all(questions, picture);
+    }
+
+    /// Does something as if somebody were in the middle of asking meanwhile.
+    #[cfg(test)]
+    pub(super) fn while_asking<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _asked = self.asked.lock();
+        self.any.store(true, Ordering::Relaxed);
+        let done = f();
         self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut asked.questions).into_iter().map(Asking).collect()
+        done
+    }
+
+    fn lock(&self, wait: bool) -> Option<MutexGuard<'_, Asked>> {
+        if wait { Some(self.asked.lock()) } else { self.asked.try_lock() }
     }
 
     /// Answers whoever waits, and whoever asks from now on.
@@ -176,17 +199,13 @@ impl Wanted {
             asked.last = Some(picture.clone());
             std::mem::take(&mut asked.questions)
         };
-        questions.into_iter().for_each(|question| Asking(question).answer(&picture));
+        answer_all(questions, &picture);
     }
 }
 
-/// Somebody who waits for a picture.
-#[derive(Debug)]
-pub(super) struct Asking(Queued<Question>);
-
-impl Asking {
-    pub(super) fn answer(self, picture: &EngineSnapshot) {
-        let _ = contained(|| Answerer::new(self.0).answer(picture.clone()).is_ok());
+fn answer_all(questions: Vec<Queued<Question>>, picture: &EngineSnapshot) {
+    for question in questions {
+        let _ = contained(|| Answerer::new(question).answer(picture.clone()).is_ok());
     }
 }
 

@@ -331,12 +331,42 @@ mod tests {
     #[test]
     fn an_arbiter_that_dies_leaves_nobody_waiting_and_says_why() {
         for idle in [Idle::Backoff, Idle::Assist] {
-            dies(idle);
+            dies(idle, |engine| engine.handle.shared.notifier.notify());
         }
     }
 
+    #[test]
+    fn a_picture_that_an_arbiter_dies_over_comes_all_the_same() {
+        for idle in [Idle::Backoff, Idle::Assist] {
+            dies(idle, |engine| assert_eq!(engine.snapshot().classes[0].closed, 10));
+        }
+    }
+
+    #[test]
+    fn who_assists_does_not_wait_for_who_is_just_asking_for_a_picture() {
+        let profile = Profile::new(PolicySpec {
+            classes: vec![ClassSpec::explicit("only", 1)],
+            ..PolicySpec::default()
+        });
+        let workers = WorkerSnapshot::new(1, vec![Worker::new(1)]).unwrap();
+        let engine = Engine::builder(profile.unwrap()).workers(workers).idle(Idle::Assist).start().unwrap();
+        for _ in 0..20 {
+            // It goes to sleep, most probably: then this thread does the turn, and would wait for itself.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            let wanted = &engine.handle.shared.wanted;
+            let admission = wanted.while_asking(|| engine.admit(Request::new(1, 0)).unwrap());
+            drop(admission.wait().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_notifier_may_be_held_over_a_caught_panic() {
+        fn may<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
+        may::<crate::sync::sleep::Notifier>();
+    }
+
     /// With [`Idle::Assist`] it may die on this thread, which goes on.
-    fn dies(idle: Idle) {
+    fn dies(idle: Idle, next: impl Fn(&Engine)) {
         let mut class = ClassSpec::explicit("only", 1);
         class.busy.threshold_tokens = Some(0);
         let profile = Profile::new(PolicySpec { classes: vec![class], ..PolicySpec::default() }).unwrap();
@@ -348,7 +378,7 @@ mod tests {
 
         let shared = &engine.handle.shared;
         shared.fault.store(true, Ordering::Relaxed);
-        shared.notifier.notify();
+        next(&engine);
         let died = Reason::Closed { cause: Some("the arbiter panicked".into()) };
         for admission in waiting {
             let rejected = admission.wait().unwrap_err();

@@ -67,6 +67,17 @@ impl Permit {
             self.load.release(tokens, 0);
         }
     }
+
+    /// The same in two steps, for who holds a lock: what the returned function does may run callbacks of the engine.
+    #[cfg(feature = "tower")]
+    pub(crate) fn take_prefill(&mut self) -> impl FnOnce() + use<> {
+        let (load, tokens) = (self.load.clone(), std::mem::take(&mut self.tokens));
+        move || {
+            if tokens > 0 {
+                load.release(tokens, 0);
+            }
+        }
+    }
 }
 
 impl Drop for Permit {

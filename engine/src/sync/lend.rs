@@ -63,6 +63,10 @@ unsafe impl Sync for Lent {}
 // SAFETY: as above.
 unsafe impl Send for Lent {}
 
+// What a panic leaves behind at the desk is the engine's affair, which ends then.
+impl std::panic::UnwindSafe for Lent {}
+impl std::panic::RefUnwindSafe for Lent {}
+
 impl Default for Lent {
     fn default() -> Self {
         Self(UnsafeCell::new(None))
@@ -112,10 +116,10 @@ impl Drop for Borrowed<'_> {
 }
 
 /// Says that the calling thread works for a sleeper, as long as this lives.
-struct Here;
+pub(crate) struct Here;
 
 impl Here {
-    fn at(shared: &Shared) -> Self {
+    pub(super) fn at(shared: &Shared) -> Self {
         HELPS.with(|helps| helps.set(ptr::from_ref(shared).addr()));
         Self
     }
@@ -132,7 +136,7 @@ impl Shared {
         self.lent.as_ref().expect("a sleeper that lends")
     }
 
-    /// The calling thread is a notifier that does the sleeper's work.
+    /// The calling thread does the sleeper's work.
     pub(super) fn is_lent_here(&self) -> bool {
         HELPS.with(|helps| helps.get()) == ptr::from_ref(self).addr()
     }

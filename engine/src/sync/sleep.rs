@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use super::lend::{Desk, Lent};
+use super::lend::{Desk, Here, Lent};
 use super::{Arc, AtomicU32, CachePadded, Ordering, Step, Thread, current, fence, park, park_timeout, point};
 
 pub(super) const AWAKE: u32 = 0;
@@ -97,6 +97,11 @@ impl Notifier {
 }
 
 impl Sleeper {
+    /// Says that the calling thread, which is the sleeper's own, does no work for other sleepers, as long as this lives.
+    pub(crate) fn here(&self) -> Here {
+        Here::at(&self.0)
+    }
+
     /// Sleeps until notified, at most for `limit`, unless `work` says that there is some. It may also wake for
     /// nothing. Returns whether it slept.
     ///

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::engine::{Observed, Observer};
 use crate::policy::ClassId;
-use crate::sync::{Arc, AtomicU64, DataArc, Mutex, Ordering};
+use crate::sync::snapshot::SnapshotCell;
+use crate::sync::{Arc, AtomicU64, DataArc, Ordering};
 use crate::worker::Endpoint;
 
 /// Upper bounds of buckets, rising.
@@ -52,8 +53,8 @@ fn add(counter: &AtomicU64, more: u64) {
 #[derive(Debug)]
 pub(super) struct Waits {
     bounds: Bounds,
-    /// The classes that there are. Locked by reloads and scrapes.
-    classes: Mutex<Vec<(ClassId, Arc<ClassWaits>)>>,
+    /// The classes that there are: replaced by reloads, read by scrapes.
+    classes: SnapshotCell<Vec<(ClassId, Arc<ClassWaits>)>>,
 }
 
 /// The waiting times of a class at some moment.
@@ -68,7 +69,7 @@ pub(super) struct WaitCounts {
 
 impl Waits {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { bounds, classes: Mutex::new(Vec::new()) }
+        Self { bounds, classes: SnapshotCell::new(DataArc::default()) }
     }
 
     /// What has been counted.
@@ -81,7 +82,7 @@ impl Waits {
             buckets: bounds().zip(waits.buckets.iter().map(read)).collect(),
             sum: Duration::from_nanos(read(&waits.sum)).as_secs_f64(),
         };
-        self.classes.lock().iter().map(counts).collect()
+        self.classes.load().iter().map(counts).collect()
     }
 }
 
@@ -110,7 +111,7 @@ impl Observer for Recorder {
             self.by_class[id.index()] = Some(waits.clone());
             now.push((*id, waits));
         }
-        *self.waits.classes.lock() = now;
+        self.waits.classes.replace(now.into());
     }
 
     fn dispatched(&mut self, request: &Observed<'_>, _: Endpoint) {

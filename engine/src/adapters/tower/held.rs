@@ -55,8 +55,10 @@ impl HeldPermit {
 
     /// As [`Permit::prefill_complete`], for a service that knows it before the first byte of its response.
     pub fn prefill_complete(&self) {
-        if let Some(permit) = &mut *self.0.permit.lock() {
-            permit.prefill_complete();
+        let release = self.0.permit.lock().as_mut().map(Permit::take_prefill);
+        // Not under the lock: it may run callbacks of the engine, and they may look here.
+        if let Some(release) = release {
+            release();
         }
     }
 
@@ -82,5 +84,45 @@ impl Drop for Releases {
     fn drop(&mut self) {
         let permit = self.0.0.permit.lock().take();
         drop(permit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+    use crate::policy::{ClassSpec, PolicySpec, Profile};
+    use crate::worker::{Worker, WorkerSnapshot};
+    use crate::{Engine, Idle, Request};
+
+    /// Looks at a permit when it is woken, as an executor may that polls at once.
+    struct Looks(HeldPermit);
+
+    impl Wake for Looks {
+        fn wake(self: std::sync::Arc<Self>) {
+            assert!(!self.0.is_released());
+        }
+    }
+
+    #[test]
+    fn a_waker_may_look_at_the_permit_whose_prefill_makes_room() {
+        let mut class = ClassSpec::explicit("only", 1);
+        class.busy.threshold_tokens = Some(0);
+        let profile = Profile::new(PolicySpec { classes: vec![class], ..PolicySpec::default() }).unwrap();
+        let workers = WorkerSnapshot::new(1, vec![Worker::new(1)]).unwrap();
+        let engine = Engine::builder(profile).workers(workers).idle(Idle::Assist).start().unwrap();
+        for _ in 0..20 {
+            let held = HeldPermit::new(engine.admit(Request::new(5, 0)).unwrap().wait().unwrap());
+            let mut next = engine.admit(Request::new(5, 0)).unwrap();
+            let waker = Waker::from(std::sync::Arc::new(Looks(held.clone())));
+            assert!(std::pin::pin!(&mut next).poll(&mut Context::from_waker(&waker)).is_pending());
+            // The arbiter goes to sleep, most probably: then this thread does the turn, and wakes.
+            std::thread::sleep(Duration::from_millis(1));
+            held.prefill_complete();
+            drop(next.wait().unwrap());
+            drop(Releases(held));
+        }
     }
 }

@@ -85,18 +85,23 @@ impl<T> Mutex<T> {
     #[track_caller]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         loop {
-            // Acquire: what earlier lockers have done. Release: only to keep the chain; partner: the swap in `drop`.
-            self.locks.swap(true, Ordering::AcqRel);
-            let value = match self.value.try_lock() {
-                Ok(value) => value,
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(std::sync::TryLockError::WouldBlock) => {
-                    loom::thread::yield_now();
-                    continue;
-                }
-            };
-            return MutexGuard { value, locks: &self.locks };
+            match self.try_lock() {
+                Some(guard) => return guard,
+                None => loom::thread::yield_now(),
+            }
         }
+    }
+
+    #[track_caller]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        // Acquire: what earlier lockers have done. Release: only to keep the chain; partner: the swap in `drop`.
+        self.locks.swap(true, Ordering::AcqRel);
+        let value = match self.value.try_lock() {
+            Ok(value) => value,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard { value, locks: &self.locks })
     }
 }
 

@@ -1,10 +1,10 @@
 //! What threads share, from shuttle, where a model with many threads is run.
 
 pub(crate) use shuttle::hint::spin_loop;
-pub(crate) use shuttle::sync::Arc;
 pub(crate) use shuttle::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+pub(crate) use shuttle::sync::{Arc, MutexGuard};
 pub(crate) use shuttle::thread::{JoinHandle, Thread, current, panicking, park};
 use std::cell::Cell;
 use std::task::Waker;
@@ -38,6 +38,14 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(shuttle::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<shuttle::sync::MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(shuttle::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(shuttle::sync::TryLockError::WouldBlock) => None,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What threads share, from the standard library and its friends.
 
-pub(crate) use parking_lot::Mutex;
+pub(crate) use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::Arc;
