@@ -182,9 +182,11 @@ impl Wanted {
     #[cfg(test)]
     pub(super) fn while_asking<R>(&self, f: impl FnOnce() -> R) -> R {
         let _asked = self.asked.lock();
-        self.any.store(true, Ordering::Relaxed);
+        // Relaxed: as in `ask`.
+        self.any.swap(true, Ordering::Relaxed);
         let done = f();
-        self.any.store(false, Ordering::Relaxed);
+        // Relaxed: as in `answer`.
+        self.any.swap(false, Ordering::Relaxed);
         done
     }
 
