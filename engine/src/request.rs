@@ -66,7 +66,7 @@ impl Request {
             return Err(InvalidRequest::PriorityJump { value: self.priority_jump });
         }
         let (ascending, cached) = match &self.cached_on {
-            Some(list) => self.look_up(list),
+            Some(list) => look_up(list, self.pin, self.cached_tokens),
             None => (false, self.cached_tokens),
         };
         Ok(Snapshot {
@@ -86,13 +86,13 @@ impl Request {
             },
         })
     }
+}
 
-    /// Whether the list of cached tokens is in strictly ascending order, and the cached tokens that count.
-    #[inline(never)]
-    fn look_up(&self, list: &[CachedOn]) -> (bool, u64) {
-        let ascending = list.is_sorted_by(|a, b| a.worker < b.worker);
-        (ascending, self.pin.map_or(self.cached_tokens, |pin| cached_on(list, ascending, pin.worker)))
-    }
+/// Whether the list of cached tokens is in strictly ascending order, and the cached tokens that count.
+#[inline(never)]
+fn look_up(list: &[CachedOn], pin: Option<Pin>, best: u64) -> (bool, u64) {
+    let ascending = list.is_sorted_by(|a, b| a.worker < b.worker);
+    (ascending, pin.map_or(best, |pin| cached_on(list, ascending, pin.worker)))
 }
 
 /// Stands for no deadline: later than all.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::exact::Exact;
-use super::key::Order;
+use super::key::{Order, OrderKey};
 use super::lane::{Lane, LaneId};
 use super::pool::{GateId, ViewId};
-use super::slab::{NIL, Place, Slab};
+use super::slab::{Hot, NIL, Slab};
 use crate::error::{LimitKind, LimitReached};
 use crate::policy::{BusyRule, ClassSpec, LimitsPerWorker};
 use crate::request::Snapshot;
@@ -42,27 +42,38 @@ impl About {
     }
 }
 
-/// One class.
+/// What a class makes of a request that comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admitted {
+    /// Names no slot yet.
+    pub(super) key: OrderKey,
+    /// Cost \[tokens\].
+    pub(super) cost: u64,
+    pub(super) expiry: Option<Timestamp>,
+}
+
+/// One class: first what usual requests touch.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Class {
-    pub(super) about: Box<About>,
-    pub(super) order: Order,
-    pub(super) view: ViewId,
-    pub(super) gate: GateId,
-    pub(super) shared: LaneId,
-    pub(super) exact: Exact,
-    /// Whether the scheduler's list of constrained heads has this class.
-    pub(super) listed: bool,
-    pub(super) max_queue_time: Option<Duration>,
-    /// Whether requests still come to this class; if not, it drains.
-    pub(super) active: bool,
-    /// Requests that are in heaps, in the order of their enqueueing.
-    pub(super) ages: Ages,
-    /// Whether there is a limit at all.
-    limited: bool,
-    requests: u64,
     raw: u128,
     cached: u128,
+    requests: u64,
+    pub(super) order: Order,
+    pub(super) shared: LaneId,
+    /// Whether there is a limit at all.
+    limited: bool,
+    /// Whether the scheduler's list of constrained heads has this class.
+    pub(super) listed: bool,
+    /// Whether requests still come to this class; if not, it drains.
+    pub(super) active: bool,
+    pub(super) max_queue_time: Option<Duration>,
+    pub(super) exact: Exact,
+    /// Requests that are in heaps, in the order of their enqueueing.
+    pub(super) ages: Ages,
+    pub(super) view: ViewId,
+    pub(super) gate: GateId,
+    pub(super) about: Box<About>,
 }
 
 impl Class {
@@ -109,10 +120,14 @@ impl Class {
         self.requests > 0
     }
 
-    pub(super) fn add(&mut self, snapshot: &Snapshot) {
+    /// Counts a request as waiting.
+    #[inline(always)]
+    pub(super) fn admit(&mut self, snapshot: &Snapshot, sequence: u64) -> Admitted {
         self.requests += 1;
         self.raw += u128::from(snapshot.raw_isl_tokens());
         self.cached += u128::from(snapshot.cached_tokens());
+        let key = OrderKey::new(snapshot, self.order, sequence, NIL);
+        Admitted { key, cost: snapshot.cost(), expiry: self.expiry(snapshot) }
     }
 
     pub(super) fn subtract(&mut self, snapshot: &Snapshot) {
@@ -122,18 +137,24 @@ impl Class {
     }
 
     /// Puts the request in `slot` into its lane, one of this class; returns whether it is the head there now.
-    #[inline]
-    pub(super) fn put_in_lane<T>(&mut self, slot: u32, lane: &mut Lane, slab: &mut Slab<T>) -> bool {
-        let is_head = lane.push(slot, self.order.repeats(), slab);
-        if slab.hot(slot).place != Place::Run {
+    #[inline(always)]
+    pub(super) fn put_in_lane<T>(
+        &mut self,
+        slot: u32,
+        hot: Hot,
+        lane: &mut Lane,
+        slab: &mut Slab<T>,
+    ) -> bool {
+        let (is_head, in_run) = lane.push(slot, hot, self.order.repeats(), slab);
+        if !in_run {
             self.ages.push(slot, slab);
         }
         is_head
     }
 
     /// When a request that comes to this class expires.
-    #[inline]
-    pub(super) fn expiry(&self, snapshot: &Snapshot) -> Option<Timestamp> {
+    #[inline(always)]
+    fn expiry(&self, snapshot: &Snapshot) -> Option<Timestamp> {
         let deadline = snapshot.deadline();
         let Some(most) = self.max_queue_time else { return deadline };
         let latest = snapshot.arrival().saturating_add(most);

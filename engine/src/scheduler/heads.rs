@@ -3,11 +3,23 @@
 use super::class::Class;
 use super::heap::HeapKey;
 use super::lane::{Lane, LaneId};
-use super::slab::{Hot, NIL, Place, Slab};
+use super::slab::{NIL, Place, Slab};
 use super::{Scheduler, masks, ring};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
 use crate::request::Snapshot;
+
+/// What a request leaves behind that waits no more.
+pub(super) struct Unlinked {
+    /// Its lane, whose head may have changed.
+    pub(super) lane: LaneId,
+    /// Its cost \[tokens\].
+    pub(super) cost: u64,
+    /// Whether anything still waits in its class.
+    pub(super) still_waiting: bool,
+    /// The [`usual_head`] of its class now.
+    pub(super) head: Option<(u32, u64)>,
+}
 
 impl<T> Scheduler<T> {
     /// The limit that what waits in a class has reached.
@@ -36,30 +48,30 @@ impl<T> Scheduler<T> {
         open
     }
 
-    /// Takes a waiting request out of its lane and its class, but not yet out of its slot; returns its lane, whose
-    /// head may have changed, whether anything still waits in the class, and its [`usual_head`] now.
-    #[inline]
-    pub(super) fn unlink(&mut self, slot: u32) -> (LaneId, bool, Option<(u32, u64)>) {
+    /// Takes a waiting request out of its lane and its class, but not yet out of its slot.
+    #[inline(always)]
+    pub(super) fn unlink(&mut self, slot: u32) -> Unlinked {
         let Self { slab, lanes, classes, .. } = self;
-        let Hot { lane: id, mask, place, expires, .. } = *slab.hot(slot);
-        let lane = &mut lanes[id];
+        let hot = *slab.hot(slot);
+        let lane = &mut lanes[hot.lane];
         let class = &mut classes[lane.class as usize];
-        lane.unlink(slot, slab);
-        if place != Place::Run {
+        lane.unlink(slot, &hot, slab);
+        if hot.place != Place::Run {
             class.ages.remove(slot, slab);
         }
         class.subtract(&slab.request(slot).snapshot);
-        if expires {
+        if hot.expires {
             self.expiries.remove(slot, slab);
         }
-        if mask != masks::NO_MASK {
-            self.pool.release_mask(mask);
+        if hot.mask != masks::NO_MASK {
+            self.pool.release_mask(hot.mask);
         }
-        let head = usual_head(class, lane, slab);
-        if let Some((head, _)) = head {
-            slab.prefetch_behind(head);
+        Unlinked {
+            lane: hot.lane,
+            cost: hot.cost,
+            still_waiting: class.has_waiting(),
+            head: usual_head(class, lane, slab),
         }
-        (id, class.has_waiting(), head)
     }
 
     /// After another request has become the head of a lane, or none.

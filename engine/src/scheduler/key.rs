@@ -47,6 +47,7 @@ impl Order {
     }
 
     /// Smaller goes first.
+    #[inline(always)]
     fn key(self, snapshot: &Snapshot) -> u64 {
         match self {
             // Flipping the sign bit maps the order of i64 to that of u64.
@@ -82,6 +83,7 @@ impl OrderKey {
     /// Behind all others.
     pub(super) const LAST: Self = Self { hi: u128::MAX, lo: u128::MAX };
 
+    #[inline(always)]
     pub(super) fn new(snapshot: &Snapshot, order: Order, sequence: u64, item: u32) -> Self {
         let tier = !snapshot.strict_priority();
         let deadline = snapshot.deadline_nanos();

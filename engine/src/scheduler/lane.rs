@@ -29,23 +29,24 @@ impl Anchor {
     pub(super) const NOWHERE: Self = Self { list: NIL, at: NIL };
 }
 
-/// One lane.
+/// One lane: first what usual requests touch.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Lane {
+    first: u32,
+    last: u32,
+    len: u32,
     /// Class that owns the lane.
     pub(super) class: u32,
+    heap: IndexedHeap<OrderKey>,
+    /// The last of each rank in the heap, if they are gathered.
+    tails: Option<Box<FxHashMap<Rank, u32>>>,
     /// What the lane's requests are pinned to; `None` for the shared lane.
     pub(super) pin: Option<Pin>,
     /// The endpoints that the pin means, in the current worker snapshot.
     pub(super) endpoints: (u32, u32),
     /// Place in the lane table's index by endpoint.
     pub(super) anchor: Anchor,
-    first: u32,
-    last: u32,
-    heap: IndexedHeap<OrderKey>,
-    /// The last of each rank in the heap, if they are gathered.
-    tails: Option<Box<FxHashMap<Rank, u32>>>,
-    len: u32,
 }
 
 impl Lane {
@@ -73,24 +74,24 @@ impl Lane {
         }
     }
 
-    /// Adds the request in `slot`, whose key is already in the slab; returns whether it is the head now. If ranks
-    /// `repeat`, requests that come out of order are gathered by rank.
-    #[inline]
-    pub(super) fn push<T>(&mut self, slot: u32, repeat: bool, slab: &mut Slab<T>) -> bool {
+    /// Adds the request in `slot`, of which the slab is told; returns whether it is the head now, and whether it is in
+    /// the run. If ranks `repeat`, requests that come out of order are gathered by rank.
+    #[inline(always)]
+    pub(super) fn push<T>(&mut self, slot: u32, hot: Hot, repeat: bool, slab: &mut Slab<T>) -> (bool, bool) {
         self.len += 1;
-        let key = slab.hot(slot).key;
-        if self.last != NIL && key.is_before(&slab.hot(self.last).key) {
-            return self.push_to_heap(slot, repeat, slab);
+        let last = self.last;
+        if last != NIL && hot.key.is_before(&slab.hot(last).key) {
+            *slab.hot_mut(slot) = hot;
+            return (self.push_to_heap(slot, repeat, slab), false);
         }
-        let last = std::mem::replace(&mut self.last, slot);
-        let hot = slab.hot_mut(slot);
-        (hot.before, hot.next, hot.place) = (last, NIL, Place::Run);
+        *slab.hot_mut(slot) = Hot { before: last, next: NIL, place: Place::Run, ..hot };
+        self.last = slot;
         if last != NIL {
             slab.hot_mut(last).next = slot;
-            return false;
+            return (false, true);
         }
         self.first = slot;
-        self.heap.peek().is_none_or(|top| key.is_before(&top))
+        (self.heap.peek().is_none_or(|top| hot.key.is_before(&top)), true)
     }
 
     #[inline(never)]
@@ -111,21 +112,20 @@ impl Lane {
         slab.position(slot) == 0 && (self.first == NIL || key.is_before(&slab.hot(self.first).key))
     }
 
-    /// Takes the request in `slot` out of the order; the slab keeps it.
-    #[inline]
-    pub(super) fn unlink<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
+    /// Takes the request in `slot`, which is `hot`, out of the order; the slab keeps it.
+    #[inline(always)]
+    pub(super) fn unlink<T>(&mut self, slot: u32, hot: &Hot, slab: &mut Slab<T>) {
         self.len -= 1;
-        let Hot { before, next, place, .. } = *slab.hot(slot);
-        if place != Place::Run {
+        if hot.place != Place::Run {
             return self.unlink_from_heap(slot, slab);
         }
-        match before {
-            NIL => self.first = next,
-            before => slab.hot_mut(before).next = next,
+        match hot.before {
+            NIL => self.first = hot.next,
+            before => slab.hot_mut(before).next = hot.next,
         }
-        match next {
-            NIL => self.last = before,
-            next => slab.hot_mut(next).before = before,
+        match hot.next {
+            NIL => self.last = hot.before,
+            next => slab.hot_mut(next).before = hot.before,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Leaving without being dispatched: cancelled, or expired.
 
+use super::heads::Unlinked;
 use super::{Picked, Scheduler};
 use crate::error::WaitCause;
 use crate::policy::ClassId;
@@ -48,7 +49,7 @@ impl<T> Scheduler<T> {
 
     fn leave(&mut self, slot: u32) -> Option<Picked<T>> {
         let was_head = self.lanes[self.slab.hot(slot).lane].head(&self.slab) == Some(slot);
-        let (lane, ..) = self.unlink(slot);
+        let Unlinked { lane, .. } = self.unlink(slot);
         let class = ClassId(self.lanes[lane].class);
         if was_head {
             self.head_changed(lane);

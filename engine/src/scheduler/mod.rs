@@ -48,9 +48,9 @@ use crate::request::Snapshot;
 use crate::sync::DataArc;
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
-use class::Class;
+use class::{Admitted, Class};
 use expiry::Expiries;
-use key::OrderKey;
+use heads::Unlinked;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
@@ -199,51 +199,74 @@ impl<T> Scheduler<T> {
     ///
     /// # Panics
     /// If the profile has no such class.
+    #[inline]
     pub fn enqueue(
         &mut self,
         class: ClassId,
         snapshot: Snapshot,
         payload: T,
     ) -> Result<RequestKey, Refused<T>> {
-        if self.classes[class.index()].is_limited()
-            && let Some(limit) = self.limit_that_binds(class, &snapshot)
-        {
-            return Err(Refused { limit, snapshot, payload });
+        match self.classes.get_mut(class.index()) {
+            Some(state) if !state.is_limited() => {
+                let about = state.admit(&snapshot, self.sequence);
+                Ok(self.put(Picked { class, snapshot, payload }, about))
+            }
+            _ => self.enqueue_limited(class, snapshot, payload),
         }
+    }
+
+    #[inline(never)]
+    fn enqueue_limited(
+        &mut self,
+        class: ClassId,
+        snapshot: Snapshot,
+        payload: T,
+    ) -> Result<RequestKey, Refused<T>> {
+        match self.limit_that_binds(class, &snapshot) {
+            Some(limit) => Err(Refused { limit, snapshot, payload }),
+            None => {
+                let about = self.classes[class.index()].admit(&snapshot, self.sequence);
+                Ok(self.put(Picked { class, snapshot, payload }, about))
+            }
+        }
+    }
+
+    /// Puts a request that its class has counted into its lane.
+    #[inline(always)]
+    fn put(&mut self, request: Picked<T>, Admitted { key, cost, expiry }: Admitted) -> RequestKey {
+        let (class, pin) = (request.class, request.snapshot.pin());
+        let constrained = request.snapshot.constraints().is_some();
+        let name = self.slab.insert(request);
         let Self { slab, lanes, classes, pool, .. } = self;
         let state = &mut classes[class.index()];
-        let lane = match snapshot.pin() {
+        let lane = match pin {
             Some(pin) => lanes.exact(class.0, pin, pool),
             None => state.shared,
         };
-        let mask = match snapshot.constraints() {
-            Some(_) => pool.acquire_mask(&snapshot),
-            None => masks::NO_MASK,
+        let mask = match constrained {
+            true => pool.acquire_mask(&slab.request(name.slot).snapshot),
+            false => masks::NO_MASK,
         };
-        state.add(&snapshot);
-        let expiry = state.expiry(&snapshot);
-        let key = slab.reserve();
         let hot = Hot {
-            key: OrderKey::new(&snapshot, state.order, self.sequence, key.slot),
-            cost: snapshot.cost(),
+            key: key.with_item(name.slot),
+            cost,
             before: NIL,
             next: NIL,
             lane,
             mask,
-            generation: key.generation,
+            generation: name.generation,
             place: Place::Run,
             expires: expiry.is_some(),
         };
         self.sequence += 1;
-        slab.fill(key.slot, hot, Picked { class, snapshot, payload });
-        let is_head = state.put_in_lane(key.slot, &mut lanes[lane], slab);
+        let is_head = state.put_in_lane(name.slot, hot, &mut lanes[lane], slab);
         if let Some(at) = expiry {
-            self.expiries.push(key.slot, at, slab);
+            self.expiries.push(name.slot, at, slab);
         }
         if is_head {
             self.head_changed(lane);
         }
-        Ok(key)
+        name
     }
 
     /// Enqueues under the limits as a caller expects it: before a limit refuses the request, all that can be
@@ -289,11 +312,13 @@ impl<T> Scheduler<T> {
             self.recheck_constrained();
         }
         let Winner { place, slot } = self.ring.pick()?;
-        let cost = self.slab.hot(slot).cost;
         // It was the head of its lane.
-        let (lane, still_waiting, head) = self.unlink(slot);
+        let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot);
         match head {
-            Some(next) => self.ring.serve(place, cost, still_waiting, next),
+            Some(next) => {
+                self.slab.prefetch_behind(next.0);
+                self.ring.serve(place, cost, still_waiting, next);
+            }
             None => {
                 self.ring.charge(place, cost, still_waiting);
                 self.head_changed(lane);

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::class::{Ages, Class};
 use super::key::{Order, OrderKey};
 use super::ring::{Member, Ring, most_credit};
+use super::slab::Hot;
 use crate::policy::{ClassId, ClassSpec, Profile};
 use crate::sync::DataArc;
 
@@ -104,9 +105,8 @@ impl<T> Scheduler<T> {
         for slot in slots {
             let sequence = self.slab.hot(slot).key.sequence();
             let key = OrderKey::new(&self.slab.request(slot).snapshot, order, sequence, slot);
-            self.slab.hot_mut(slot).key = key;
-            let lane = &mut self.lanes[self.slab.hot(slot).lane];
-            self.classes[class as usize].put_in_lane(slot, lane, &mut self.slab);
+            let hot = Hot { key, ..*self.slab.hot(slot) };
+            self.classes[class as usize].put_in_lane(slot, hot, &mut self.lanes[hot.lane], &mut self.slab);
         }
         for lane in lanes {
             if self.lanes[lane].pin.is_some() {

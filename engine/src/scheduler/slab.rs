@@ -103,40 +103,35 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes a slot for a request that [`fill`](Self::fill) puts there; returns the name of that.
+    /// Puts a request into a free slot and returns its name. Its [`Hot`] is still to be set.
     ///
     /// # Panics
     /// With 2³² − 1 requests waiting.
-    #[inline]
-    pub(super) fn reserve(&mut self) -> RequestKey {
-        if self.free == NIL {
-            self.grow();
+    #[inline(always)]
+    pub(super) fn insert(&mut self, request: Picked<T>) -> RequestKey {
+        // Nothing that could panic comes before this: so the request can be made in its slot, and is not copied there.
+        match self.requests.get_mut(self.free as usize) {
+            Some(vacant @ None) => *vacant = Some(request),
+            _ => self.insert_behind(request),
         }
         let slot = self.free;
-        let hot = &mut self.hot[slot as usize];
+        let hot = &self.hot[slot as usize];
         self.free = hot.next;
         self.len += 1;
         RequestKey { slot, generation: hot.generation.wrapping_add(1) }
     }
 
+    /// Makes a slot for a request and lists it as free, for there is no other.
     #[inline(never)]
-    fn grow(&mut self) {
+    fn insert_behind(&mut self, request: Picked<T>) {
+        assert!(self.free == NIL, "slot {} was free", self.free);
         let slot = self.hot.len() as u32;
         assert!(slot < NIL, "more requests wait than a slot number can name");
         self.hot.push(Hot::VACANT);
         self.positions.push(NIL);
         self.aside.push(Aside::NOTHING);
-        self.requests.push(None);
+        self.requests.push(Some(request));
         self.free = slot;
-    }
-
-    /// Puts a request into the slot that was taken for it.
-    #[inline]
-    pub(super) fn fill(&mut self, slot: u32, hot: Hot, request: Picked<T>) {
-        self.hot[slot as usize] = hot;
-        // That there is nothing to drop first saves a copy.
-        let vacant @ None = &mut self.requests[slot as usize] else { unreachable!("slot {slot} was free") };
-        *vacant = Some(request);
     }
 
     /// Gives a slot back; returns the request that was in it.
