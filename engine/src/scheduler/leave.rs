@@ -1,5 +1,6 @@
 //! Leaving without being dispatched: cancelled, or expired.
 
+use super::class::Class;
 use super::heads::Unlinked;
 use super::{Picked, Scheduler};
 use crate::error::WaitCause;
@@ -45,6 +46,15 @@ impl<T> Scheduler<T> {
     /// When the next waiting request expires.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.expiries.next().map(|(at, _)| at)
+    }
+
+    /// Ends the scheduling: empties it of the requests that still wait, however broken its state may be.
+    pub(crate) fn take_all(&mut self) -> Vec<Picked<T>> {
+        let Self { slab, lanes, classes, ring, .. } = self;
+        classes.iter_mut().for_each(Class::forget_all);
+        ring.forget_credit();
+        lanes.forget_all();
+        slab.take_all().collect()
     }
 
     fn leave(&mut self, slot: u32) -> Option<Picked<T>> {
