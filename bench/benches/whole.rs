@@ -3,6 +3,8 @@
 //! * `blocking`: each thread has one request at a time and waits for it.
 //! * `tokio`: a runtime of so many threads, and 16 tasks for each of them, each with one request at a time.
 //!
+//! Each with an arbiter that looks again for a while, which is the default, and with callers that assist.
+//!
 //! Criterion reports the throughput. A second pass records every single latency and prints its percentiles. Both count
 //! at the end that the engine has dispatched as much as was asked for, and that nothing is left booked.
 
@@ -16,13 +18,13 @@ use common::{group, profile, sizes, testing, workers};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hdrhistogram::Histogram;
 use tokio::runtime::Runtime;
-use tollgate::{Booked, Engine, Permit, Rejected, Request};
+use tollgate::{Booked, Engine, Idle, Permit, Rejected, Request};
 
 const TASKS: usize = 16;
 const COST: u64 = 512;
 
-fn engine(count: usize) -> Engine {
-    let engine = Engine::builder(profile([COST], |_| ())).workers(workers(1, count));
+fn engine(count: usize, idle: Idle) -> Engine {
+    let engine = Engine::builder(profile([COST], |_| ())).workers(workers(1, count)).idle(idle);
     engine.start().expect("there is a thread to be had")
 }
 
@@ -129,15 +131,16 @@ fn on_tokio(
 fn bench(
     c: &mut Criterion,
     name: &str,
+    idle: Idle,
     (threads, workers): (usize, usize),
     callers: usize,
     mut round_trips: impl FnMut(&Engine, u64, bool) -> (Duration, Record),
 ) {
-    let mut group = group(c, &format!("whole/{name}/{threads} threads"));
+    let mut group = group(c, &format!("whole/{name}/{idle:?}/{threads} threads"));
     group.throughput(Throughput::Elements(1));
     let mut running = None;
     group.bench_function(BenchmarkId::new("workers", workers), |b| {
-        let (engine, requests) = running.get_or_insert_with(|| (engine(workers), 0));
+        let (engine, requests) = running.get_or_insert_with(|| (engine(workers, idle), 0));
         b.iter_custom(|iterations| {
             let each = iterations.div_ceil(callers as u64);
             *requests += each * callers as u64;
@@ -163,14 +166,16 @@ fn whole(c: &mut Criterion) {
     for threads in sizes([1, 2, 4, 16], 2) {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads).build().expect("there are threads to be had");
+        let tasks = TASKS * threads;
         for workers in sizes([1, 8, 128, 1_024, 10_000], 128) {
-            bench(c, "blocking", (threads, workers), threads, |engine, each, recorded| {
-                blocking(engine, threads, each, recorded)
-            });
-            let tasks = TASKS * threads;
-            bench(c, "tokio", (threads, workers), tasks, |engine, each, recorded| {
-                on_tokio(&runtime, engine, tasks, each, recorded)
-            });
+            for idle in [Idle::Backoff, Idle::Assist] {
+                bench(c, "blocking", idle, (threads, workers), threads, |engine, each, recorded| {
+                    blocking(engine, threads, each, recorded)
+                });
+                bench(c, "tokio", idle, (threads, workers), tasks, |engine, each, recorded| {
+                    on_tokio(&runtime, engine, tasks, each, recorded)
+                });
+            }
         }
     }
 }
