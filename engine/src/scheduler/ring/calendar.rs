@@ -137,7 +137,12 @@ impl Calendar {
     /// sweep stands.
     #[inline]
     pub(super) fn passes(&self, k: usize, cursor: usize, place: &Place) -> u64 {
-        let cursor = if self.open { cursor } else { self.closed_at };
+        self.passes_while_open(k, if self.open { cursor } else { self.closed_at }, place)
+    }
+
+    /// The same of a group that takes part.
+    #[inline]
+    pub(super) fn passes_while_open(&self, k: usize, cursor: usize, place: &Place) -> u64 {
         self.round.wrapping_add(u64::from(k < cursor)).wrapping_sub(self.missed(k, place))
     }
 
@@ -147,33 +152,36 @@ impl Calendar {
         place.due.wrapping_add(self.missed(k, place)).wrapping_sub(self.round)
     }
 
-    /// Notes a place whose credit is worked out by what it lacks, wherever it was noted before.
+    /// Notes a place whose credit is worked out by what it lacks, if it was noted and that takes no more than a bit;
+    /// returns whether it did.
     #[inline]
+    pub(super) fn note_quickly(&mut self, k: usize, place: &mut Place) -> bool {
+        let grants = place.grants();
+        place.due = place.settled.wrapping_add(grants);
+        if place.note == Note::Alone {
+            return grants < HORIZON;
+        }
+        if place.note != Note::Soon || !self.missed.is_empty() || grants > 1 {
+            return false;
+        }
+        if self.rounds(k, place) == 2 {
+            self.bits.postpone(self.number(k, place));
+            place.note = Note::Next;
+        }
+        true
+    }
+
+    /// Notes a place whose credit is worked out by what it lacks, wherever it was noted before.
     pub(super) fn note(&mut self, k: usize, places: &mut [Place]) {
+        self.forget(k, places);
         let place = &mut places[k];
         let grants = place.grants();
         place.due = place.settled.wrapping_add(grants);
-        if place.note == Note::Alone && grants < HORIZON {
-            return;
-        }
         // It has been passed in this round or not. The sum may be 2⁶⁴, which is beyond the horizon as well.
         let passed = place.settled.wrapping_add(self.missed(k, place)).wrapping_sub(self.round);
         let rounds = passed.saturating_add(grants);
-        match place.note {
-            Note::Soon if rounds < 2 => {}
-            Note::Soon if rounds == 2 => {
-                self.bits.postpone(self.number(k, place));
-                place.note = Note::Next;
-            }
-            _ => self.note_anew(k, rounds, places),
-        }
-    }
-
-    #[inline(never)]
-    fn note_anew(&mut self, k: usize, rounds: u64, places: &mut [Place]) {
-        self.forget(k, places);
         if self.is_empty() && rounds < HORIZON {
-            (self.alone, places[k].note) = (k as u32, Note::Alone);
+            (self.alone, place.note) = (k as u32, Note::Alone);
             return;
         }
         if self.alone != NIL {
@@ -213,33 +221,68 @@ impl Calendar {
         }
     }
 
-    /// The first of the places `from..to` that is due when the sweep passes it in this round.
+    /// The first place from `from` on that is due when the sweep passes it in this round, if the bits tell.
     #[inline]
-    pub(super) fn first(&mut self, from: usize, to: usize, places: &mut [Place]) -> Option<usize> {
+    pub(super) fn next_due(&mut self, from: usize) -> Option<usize> {
+        if self.near == 0 || !self.missed.is_empty() {
+            return None;
+        }
+        self.steps += 1;
+        self.bits.first(self.number_from(from)).map(|number| self.place(number))
+    }
+
+    /// The first of the places `from..to` that is due when the sweep passes it in this round; `to` if none is.
+    #[inline]
+    pub(super) fn first(&mut self, from: usize, to: usize, places: &mut [Place]) -> usize {
         self.steps += 1;
         while self.near > 0 {
-            let number = self.bits.first(self.number_from(from))?;
+            let Some(number) = self.bits.first(self.number_from(from)) else { return to };
             let k = self.place(number);
             if k >= to {
-                return None;
+                return to;
             }
-            let place = &mut places[k];
-            let rounds = if self.missed.is_empty() { 0 } else { self.rounds(k, place) };
+            let rounds = if self.missed.is_empty() { 0 } else { self.rounds(k, &places[k]) };
             if rounds < 2 {
-                place.note = Note::Soon;
-                return Some(k);
+                return k;
             }
             self.bits.remove(number);
             self.near -= 1;
             self.put(k, rounds, places);
         }
-        self.alone().filter(|k| (from..to).contains(k) && self.rounds(*k, &places[*k]) < 2)
+        self.alone().filter(|k| (from..to).contains(k) && self.rounds(*k, &places[*k]) < 2).unwrap_or(to)
     }
 
     /// The only place that is noted, if it is known to be that.
     #[inline]
     pub(super) fn alone(&self) -> Option<usize> {
         (self.alone != NIL).then_some(self.alone as usize)
+    }
+
+    /// Lets as many rounds pass as the nearest place needs, if nobody is near and nobody else will be by then: the place.
+    #[inline]
+    pub(super) fn leap(&mut self, cursor: usize, places: &mut [Place]) -> Option<usize> {
+        if self.near > 0 { None } else { self.leap_to_the_least(cursor, places) }
+    }
+
+    #[inline(never)]
+    fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<usize> {
+        self.steps += 1;
+        let least = self.later.peek()?;
+        let k = self.place(least.number as usize);
+        let rounds = self.rounds(k, &places[k]);
+        if least.round != self.round.wrapping_add(rounds) {
+            return None;
+        }
+        self.forget(k, places);
+        let others = self.later.peek();
+        if others.is_some_and(|other| other.round.wrapping_sub(least.round) <= 2) {
+            self.put(k, rounds, places);
+            return None;
+        }
+        let place = &mut places[k];
+        self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
+        self.put(k, 0, places);
+        Some(k)
     }
 
     /// A number of rounds, 2 or more, that must pass until any place is due that is not due in this one.
@@ -319,6 +362,8 @@ impl Calendar {
         if self.missed.is_empty() { 0 } else { self.missed_by(self.number(k, place)) }
     }
 
+    #[cold]
+    #[inline(never)]
     fn missed_by(&self, number: usize) -> u64 {
         let (mut sum, mut at) = (0u64, number + 1);
         while at > 0 {

@@ -166,15 +166,22 @@ impl Ring {
     /// Notes the class at a place, whose credit is worked out, by that and its candidate.
     #[inline]
     fn note(&mut self, k: usize) {
-        let Place { group: number, cost, .. } = self.places[k];
-        let group = &mut self.groups[number as usize];
+        let place = &mut self.places[k];
+        let group = &mut self.groups[place.group as usize];
+        if place.cost == NONE || !group.note_quickly(k, place) {
+            self.note_anew(k);
+        }
+    }
+
+    #[inline(never)]
+    fn note_anew(&mut self, k: usize) {
+        let Place { group, cost, .. } = self.places[k];
+        let calendar = &mut self.groups[group as usize];
         match cost {
-            NONE => group.forget(k, &mut self.places),
-            _ => group.note(k, &mut self.places),
+            NONE => calendar.forget(k, &mut self.places),
+            _ => calendar.note(k, &mut self.places),
         }
-        if group.is_live() != (group.listed != NIL) {
-            self.list(number);
-        }
+        self.list(group);
     }
 
     /// Puts a group into the list of live ones or takes it out, if it is not where it belongs.
@@ -336,36 +343,24 @@ impl Ring {
 
     /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
     /// round, then the next one up to the cursor.
-    #[inline(never)]
+    #[inline]
     fn scan(&mut self) -> Option<usize> {
         if let [group] = self.live[..]
             && let Some(k) = self.groups[group as usize].alone()
         {
             return Some(self.sweep_on(k));
         }
-        let k = match self.first(self.cursor, self.places.len()) {
-            Some(k) => k,
-            None if self.live.is_empty() => return None,
-            None => {
-                self.advance(1);
-                match self.first(0, self.cursor) {
-                    Some(k) => k,
-                    // Now each has been granted one.
-                    None => return self.bulk(),
-                }
-            }
-        };
-        self.sweep_to(k);
-        Some(k)
+        self.search()
     }
 
-    /// The same for the only class that has a candidate: nobody needs to be searched.
+    /// The scan for the only class that has a candidate: nobody needs to be searched.
+    #[inline(never)]
     fn sweep_on(&mut self, k: usize) -> usize {
         let end = self.places.len();
         let place = &mut self.places[k];
         let group = &mut self.groups[place.group as usize];
         group.steps += 1;
-        let grants = place.due.wrapping_sub(group.passes(k, self.cursor, place));
+        let grants = place.due.wrapping_sub(group.passes_while_open(k, self.cursor, place));
         if grants < 2 {
             group.rounds_pass(u64::from(k < self.cursor));
             self.cursor = k + grants as usize;
@@ -380,20 +375,59 @@ impl Ring {
         k
     }
 
+    #[inline(never)]
+    fn search(&mut self) -> Option<usize> {
+        // Nearly always: one group, and somebody is left in this round.
+        if let [group] = self.live[..]
+            && let Some(k) = self.groups[group as usize].next_due(self.cursor)
+        {
+            self.sweep_to(k);
+            return Some(k);
+        }
+        self.search_around()
+    }
+
+    #[inline(never)]
+    fn search_around(&mut self) -> Option<usize> {
+        if let [group] = self.live[..]
+            && let Some(k) = self.groups[group as usize].leap(self.cursor, &mut self.places)
+        {
+            self.settle(k);
+            return Some(k);
+        }
+        let end = self.places.len();
+        let mut k = self.first(self.cursor, end);
+        if k == end {
+            if self.live.is_empty() {
+                return None;
+            }
+            self.advance(1);
+            k = self.first(0, self.cursor);
+            if k == self.cursor {
+                // Now each has been granted one.
+                return self.bulk();
+            }
+        }
+        self.sweep_to(k);
+        Some(k)
+    }
+
     /// All rounds that the nearest class still needs, at once, for every class with a candidate: the first that can pay
     /// then. The sweep stays where it is.
     fn bulk(&mut self) -> Option<usize> {
         let end = self.places.len();
         let k = loop {
             // Who is still before the sweep and lacks only the grant of this round gets it with the next whole round.
-            if let Some(k) = self.first(self.cursor, end) {
+            let k = self.first(self.cursor, end);
+            if k < end {
                 self.advance(1);
                 break k;
             }
             let Self { groups, live, places, .. } = self;
             let rounds = live.iter().filter_map(|&group| groups[group as usize].least(places)).min()?;
             self.advance(rounds - 1);
-            if let Some(k) = self.first(0, self.cursor) {
+            let k = self.first(0, self.cursor);
+            if k < self.cursor {
                 break k;
             }
         };
@@ -405,33 +439,34 @@ impl Ring {
     /// sweep waits at it.
     #[inline]
     fn sweep_to(&mut self, k: usize) {
-        self.cursor = k;
+        let end = self.places.len();
         let place = &mut self.places[k];
-        let passes = self.groups[place.group as usize].passes(k, k, place);
-        if passes == place.due {
-            return place.settle(passes);
+        let passes = self.groups[place.group as usize].passes_while_open(k, k, place);
+        let grants = place.due.wrapping_sub(passes);
+        place.settle(place.due);
+        if place.note == Note::Next {
+            place.note = Note::Soon;
         }
-        place.settle(passes.wrapping_add(1));
-        self.cursor = k + 1;
-        if self.cursor == self.places.len() {
+        self.cursor = k + grants as usize;
+        if self.cursor == end {
             self.cursor = 0;
             self.advance(1);
         }
     }
 
-    /// The first of the places `from..to` that can pay when the sweep passes it in this round.
+    /// The first of the places `from..to` that can pay when the sweep passes it in this round; `to` if none can.
     #[inline]
-    fn first(&mut self, from: usize, to: usize) -> Option<usize> {
+    fn first(&mut self, from: usize, to: usize) -> usize {
         let Self { groups, live, places, .. } = self;
-        let mut first = None;
+        let mut first = to;
         for &group in &*live {
-            first = groups[group as usize].first(from, first.unwrap_or(to), places).or(first);
+            first = groups[group as usize].first(from, first, places);
         }
         first
     }
 
     /// Lets rounds pass for all who take part.
-    #[inline]
+    #[inline(never)]
     fn advance(&mut self, rounds: u64) {
         let Self { groups, live, places, .. } = self;
         for &group in &*live {
