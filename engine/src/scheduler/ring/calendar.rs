@@ -173,15 +173,21 @@ impl Calendar {
 
     /// Notes a place whose credit is worked out by what it lacks, wherever it was noted before.
     pub(super) fn note(&mut self, k: usize, places: &mut [Place]) {
-        self.forget(k, places);
         let place = &mut places[k];
         let grants = place.grants();
         place.due = place.settled.wrapping_add(grants);
         // It has been passed in this round or not. The sum may be 2⁶⁴, which is beyond the horizon as well.
         let passed = place.settled.wrapping_add(self.missed(k, place)).wrapping_sub(self.round);
         let rounds = passed.saturating_add(grants);
+        if place.note == Note::Later && rounds > 2 {
+            self.steps += 1;
+            let number = self.number(k, place);
+            let later = self.later(rounds, number);
+            return self.later.update(self.positions[number], later, &mut self.positions[..]);
+        }
+        self.forget(k, places);
         if self.is_empty() && rounds < HORIZON {
-            (self.alone, place.note) = (k as u32, Note::Alone);
+            (self.alone, places[k].note) = (k as u32, Note::Alone);
             return;
         }
         if self.alone != NIL {
@@ -189,6 +195,11 @@ impl Calendar {
             self.put(other, self.rounds(other, &places[other]), places);
         }
         self.put(k, rounds, places);
+    }
+
+    /// The key in the heap of a place that is due so many rounds later.
+    fn later(&self, rounds: u64, number: usize) -> Later {
+        Later { round: self.round.wrapping_add(rounds.min(HORIZON)), number: number as u32 }
     }
 
     fn put(&mut self, k: usize, rounds: u64, places: &mut [Place]) {
@@ -200,8 +211,7 @@ impl Calendar {
             self.bits.insert(if rounds == 2 { NEXT } else { SOON }, number);
         } else {
             place.note = Note::Later;
-            let round = self.round.wrapping_add(rounds.min(HORIZON));
-            self.later.push(Later { round, number: number as u32 }, &mut self.positions[..]);
+            self.later.push(self.later(rounds, number), &mut self.positions[..]);
         }
     }
 
@@ -222,13 +232,19 @@ impl Calendar {
     }
 
     /// The first place from `from` on that is due when the sweep passes it in this round, if the bits tell.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_due(&mut self, from: usize) -> Option<usize> {
         if self.near == 0 || !self.missed.is_empty() {
             return None;
         }
         self.steps += 1;
         self.bits.first(self.number_from(from)).map(|number| self.place(number))
+    }
+
+    /// The next one behind `k`, or [`NIL`].
+    #[inline(never)]
+    pub(super) fn next_due_behind(&mut self, k: usize) -> u32 {
+        self.next_due(k + 1).map_or(NIL, |next| next as u32)
     }
 
     /// The first of the places `from..to` that is due when the sweep passes it in this round; `to` if none is.
@@ -258,31 +274,28 @@ impl Calendar {
         (self.alone != NIL).then_some(self.alone as usize)
     }
 
-    /// Lets as many rounds pass as the nearest place needs, if nobody is near and nobody else will be by then: the place.
+    /// Lets as many rounds pass as the nearest place needs and works out its credit, if nobody else will be due by then:
+    /// the place, and the one that is nearest behind it.
     #[inline]
-    pub(super) fn leap(&mut self, cursor: usize, places: &mut [Place]) -> Option<usize> {
+    pub(super) fn leap(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         if self.near > 0 { None } else { self.leap_to_the_least(cursor, places) }
     }
 
     #[inline(never)]
-    fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<usize> {
+    fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         self.steps += 1;
-        let least = self.later.peek()?;
+        let (least, second) = (self.later.peek()?, self.later.second());
         let k = self.place(least.number as usize);
-        let rounds = self.rounds(k, &places[k]);
-        if least.round != self.round.wrapping_add(rounds) {
-            return None;
-        }
-        self.forget(k, places);
-        let others = self.later.peek();
-        if others.is_some_and(|other| other.round.wrapping_sub(least.round) <= 2) {
-            self.put(k, rounds, places);
-            return None;
-        }
         let place = &mut places[k];
+        if self.round.wrapping_add(self.rounds(k, place)) != least.round
+            || second.is_some_and(|second| second.round.wrapping_sub(least.round) <= 2)
+        {
+            return None;
+        }
+        // It stays in the heap until its next candidate is noted.
         self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
-        self.put(k, 0, places);
-        Some(k)
+        place.settle(place.due);
+        Some((k, second.map_or(NIL, |second| self.place(second.number as usize) as u32)))
     }
 
     /// A number of rounds, 2 or more, that must pass until any place is due that is not due in this one.

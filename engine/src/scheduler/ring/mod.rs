@@ -27,6 +27,9 @@ use place::{Note, Place};
 /// Cost of a candidate that is not there. Real costs are at least 1.
 pub(super) const NONE: u64 = 0;
 
+/// So many classes fit the processor's near caches.
+const FEW: usize = 256;
+
 /// Most credit that a class may keep when its requests leave or its quantum changes: `best` is the cost of its best
 /// head, `None` if nothing waits.
 pub(super) fn most_credit(quantum: u64, best: Option<u64>) -> u64 {
@@ -60,6 +63,8 @@ pub(super) struct Ring {
     cursor: usize,
     /// The place of the last dispatch, while it has credit left.
     carry: Option<usize>,
+    /// The place that is likely to be picked next, where it pays to know, or [`NIL`].
+    ahead: u32,
     /// By place, of the classes that have a candidate whether their gate is open or not.
     pairs: Vec<Pair>,
     class_at: Vec<ClassId>,
@@ -111,6 +116,7 @@ impl Ring {
             live: Vec::new(),
             cursor: 0,
             carry: None,
+            ahead: NIL,
             pairs: vec![Pair::NONE; n],
             class_at: members.iter().map(|m| m.class).collect(),
             place_of: vec![NIL; classes],
@@ -181,7 +187,9 @@ impl Ring {
             NONE => calendar.forget(k, &mut self.places),
             _ => calendar.note(k, &mut self.places),
         }
-        self.list(group);
+        if calendar.is_live() != (calendar.listed != NIL) {
+            self.list(group);
+        }
     }
 
     /// Puts a group into the list of live ones or takes it out, if it is not where it belongs.
@@ -289,6 +297,14 @@ impl Ring {
         Some(Winner { place: place as u32, slot: self.places[place].slot })
     }
 
+    /// The class that is likely to be picked next after the picked one, and the slot of its candidate: what they need can
+    /// be brought near. `None` if it is near already, as among few classes.
+    #[inline]
+    pub(super) fn ahead(&mut self) -> Option<(ClassId, u32)> {
+        let k = std::mem::replace(&mut self.ahead, NIL) as usize;
+        self.places.get(k).map(|place| (self.class_at[k], place.slot))
+    }
+
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next
     /// pick.
     #[inline]
@@ -381,6 +397,9 @@ impl Ring {
         if let [group] = self.live[..]
             && let Some(k) = self.groups[group as usize].next_due(self.cursor)
         {
+            if self.places.len() > FEW {
+                self.ahead = self.groups[group as usize].next_due_behind(k);
+            }
             self.sweep_to(k);
             return Some(k);
         }
@@ -390,9 +409,9 @@ impl Ring {
     #[inline(never)]
     fn search_around(&mut self) -> Option<usize> {
         if let [group] = self.live[..]
-            && let Some(k) = self.groups[group as usize].leap(self.cursor, &mut self.places)
+            && let Some((k, next)) = self.groups[group as usize].leap(self.cursor, &mut self.places)
         {
-            self.settle(k);
+            self.ahead = next;
             return Some(k);
         }
         let end = self.places.len();
