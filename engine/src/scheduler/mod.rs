@@ -289,6 +289,12 @@ impl<T> Scheduler<T> {
             self.recheck_constrained();
         }
         let Winner { place, slot } = self.ring.pick()?;
+        if let Some((class, slot)) = self.ring.ahead() {
+            self.slab.prefetch(slot);
+            let class = &self.classes[class.index()];
+            crate::sync::prefetch(class);
+            crate::sync::prefetch(&self.lanes[class.shared]);
+        }
         let cost = self.slab.hot(slot).cost;
         // It was the head of its lane.
         let (lane, still_waiting, head) = self.unlink(slot);
