@@ -16,6 +16,8 @@
 mod bits;
 mod calendar;
 mod place;
+#[cfg(test)]
+mod tests;
 
 use super::pool::GateId;
 use super::slab::NIL;
