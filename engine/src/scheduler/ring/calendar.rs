@@ -149,12 +149,17 @@ impl Calendar {
     /// Rounds until the class at a place is due: 1, or 0, if it is so when the sweep passes it in this one.
     #[inline]
     fn rounds(&self, k: usize, place: &Place) -> u64 {
-        place.due.wrapping_add(self.missed(k, place)).wrapping_sub(self.round)
+        self.rounds_to(place.due.wrapping_add(self.missed(k, place)))
+    }
+
+    #[inline]
+    pub(super) fn rounds_to(&self, due: u64) -> u64 {
+        due.wrapping_sub(self.round)
     }
 
     /// Notes a place whose credit is worked out by what it lacks, if it was noted and that takes no more than a bit;
     /// returns whether it did.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_quickly(&mut self, k: usize, place: &mut Place) -> bool {
         let grants = place.grants();
         place.due = place.settled.wrapping_add(grants);
@@ -296,6 +301,12 @@ impl Calendar {
         self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
         place.settle(place.due);
         Some((k, second.map_or(NIL, |second| self.place(second.number as usize) as u32)))
+    }
+
+    /// The same if none of the group has missed a grant.
+    #[inline]
+    pub(super) fn simply_alone(&self) -> Option<usize> {
+        if self.missed.is_empty() { self.alone() } else { None }
     }
 
     /// A number of rounds, 2 or more, that must pass until any place is due that is not due in this one.

@@ -63,8 +63,8 @@ pub(super) struct Ring {
     /// Groups that take part and in which somebody is noted.
     live: Vec<u32>,
     cursor: usize,
-    /// The place of the last dispatch, while it has credit left.
-    carry: Option<usize>,
+    /// The place of the last dispatch while it has credit left, or [`NIL`].
+    carry: u32,
     /// The place that is likely to be picked next, where it pays to know, or [`NIL`].
     ahead: u32,
     /// By place, of the classes that have a candidate whether their gate is open or not.
@@ -117,7 +117,7 @@ impl Ring {
             groups: [Calendar::of_all(n)].into_iter().chain(of_gate).collect(),
             live: Vec::new(),
             cursor: 0,
-            carry: None,
+            carry: NIL,
             ahead: NIL,
             pairs: vec![Pair::NONE; n],
             class_at: members.iter().map(|m| m.class).collect(),
@@ -130,7 +130,8 @@ impl Ring {
         }
         let onwards = self.class_at[self.cursor..].iter().chain(&self.class_at[..self.cursor]);
         ring.cursor = onwards.filter_map(|&class| ring.find(class)).next().unwrap_or(0);
-        ring.carry = self.carry.and_then(|k| ring.find(self.class_at[k]));
+        let carry = self.class_at.get(self.carry as usize).and_then(|&class| ring.find(class));
+        ring.carry = carry.map_or(NIL, |k| k as u32);
         ring
     }
 
@@ -172,7 +173,7 @@ impl Ring {
     }
 
     /// Notes the class at a place, whose credit is worked out, by that and its candidate.
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, k: usize) {
         let place = &mut self.places[k];
         let group = &mut self.groups[place.group as usize];
@@ -247,7 +248,7 @@ impl Ring {
     }
 
     /// The same for the class at a place, whose credit is worked out.
-    #[inline]
+    #[inline(always)]
     fn set(&mut self, k: usize, slots: [u32; 2], costs: [u64; 2]) {
         let place = &mut self.places[k];
         if costs[1] != NONE || place.group == ALWAYS {
@@ -311,11 +312,10 @@ impl Ring {
     /// pick.
     #[inline]
     pub(super) fn charge(&mut self, place: u32, cost: u64, still_waiting: bool) {
-        let place = place as usize;
-        let deficit = &mut self.places[place].deficit;
+        let deficit = &mut self.places[place as usize].deficit;
         debug_assert!(cost <= *deficit, "place {place} was picked without the credit for it");
         *deficit = if still_waiting { *deficit - cost } else { 0 };
-        self.carry = (*deficit > 0).then_some(place);
+        self.carry = if *deficit > 0 { place } else { NIL };
     }
 
     /// The same with the next candidate of the class, its slot and cost, if that depends on the gate only.
@@ -352,11 +352,10 @@ impl Ring {
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
     #[inline]
     fn carried(&self) -> Option<usize> {
-        self.carry.filter(|&k| {
-            let place = &self.places[k];
-            // Its credit was worked out when it was charged, and nothing has been granted since.
-            (1..=place.deficit).contains(&place.cost) && self.groups[place.group as usize].open
-        })
+        let place = self.places.get(self.carry as usize)?;
+        // Its credit was worked out when it was charged, and nothing has been granted since.
+        let goes = (1..=place.deficit).contains(&place.cost) && self.groups[place.group as usize].open;
+        goes.then_some(self.carry as usize)
     }
 
     /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
@@ -364,23 +363,24 @@ impl Ring {
     #[inline]
     fn scan(&mut self) -> Option<usize> {
         if let [group] = self.live[..]
-            && let Some(k) = self.groups[group as usize].alone()
+            && let Some(k) = self.groups[group as usize].simply_alone()
         {
             return Some(self.sweep_on(k));
         }
         self.search()
     }
 
-    /// The scan for the only class that has a candidate: nobody needs to be searched.
+    /// The scan for the only class that has a candidate, and never missed a grant: nobody needs to be searched.
     #[inline(never)]
     fn sweep_on(&mut self, k: usize) -> usize {
         let end = self.places.len();
         let place = &mut self.places[k];
         let group = &mut self.groups[place.group as usize];
         group.steps += 1;
-        let grants = place.due.wrapping_sub(group.passes_while_open(k, self.cursor, place));
+        let passed = u64::from(k < self.cursor);
+        let grants = group.rounds_to(place.due) - passed;
         if grants < 2 {
-            group.rounds_pass(u64::from(k < self.cursor));
+            group.rounds_pass(passed);
             self.cursor = k + grants as usize;
             if self.cursor == end {
                 self.cursor = 0;
@@ -396,14 +396,16 @@ impl Ring {
     #[inline(never)]
     fn search(&mut self) -> Option<usize> {
         // Nearly always: one group, and somebody is left in this round.
-        if let [group] = self.live[..]
-            && let Some(k) = self.groups[group as usize].next_due(self.cursor)
-        {
-            if self.places.len() > FEW {
-                self.ahead = self.groups[group as usize].next_due_behind(k);
+        if let [group] = self.live[..] {
+            let calendar = &mut self.groups[group as usize];
+            if let Some(k) = calendar.next_due(self.cursor) {
+                let grants = calendar.rounds_to(self.places[k].due);
+                if self.places.len() > FEW {
+                    self.ahead = calendar.next_due_behind(k);
+                }
+                self.sweep_to(k, grants);
+                return Some(k);
             }
-            self.sweep_to(k);
-            return Some(k);
         }
         self.search_around()
     }
@@ -429,7 +431,9 @@ impl Ring {
                 return self.bulk();
             }
         }
-        self.sweep_to(k);
+        let place = &self.places[k];
+        let passes = self.groups[place.group as usize].passes_while_open(k, k, place);
+        self.sweep_to(k, place.due.wrapping_sub(passes));
         Some(k)
     }
 
@@ -456,20 +460,17 @@ impl Ring {
         Some(k)
     }
 
-    /// Moves the sweep to a class that it picks. One that needs no grant is still owed that of this round, so the
-    /// sweep waits at it.
-    #[inline]
-    fn sweep_to(&mut self, k: usize) {
-        let end = self.places.len();
+    /// Moves the sweep to a class that it picks and that needs so many grants, one or none. One that needs none is still
+    /// owed that of this round, so the sweep waits at it.
+    #[inline(always)]
+    fn sweep_to(&mut self, k: usize, grants: u64) {
         let place = &mut self.places[k];
-        let passes = self.groups[place.group as usize].passes_while_open(k, k, place);
-        let grants = place.due.wrapping_sub(passes);
         place.settle(place.due);
         if place.note == Note::Next {
             place.note = Note::Soon;
         }
         self.cursor = k + grants as usize;
-        if self.cursor == end {
+        if self.cursor == self.places.len() {
             self.cursor = 0;
             self.advance(1);
         }
