@@ -130,7 +130,11 @@ impl Calendar {
     /// Number of the first place of the group from `k` on.
     #[inline]
     fn number_from(&self, k: usize) -> usize {
-        if self.members.is_empty() { k } else { self.members.partition_point(|&member| (member as usize) < k) }
+        if self.members.is_empty() {
+            k
+        } else {
+            self.members.partition_point(|&member| (member as usize) < k)
+        }
     }
 
     /// Grants that the class at place `k` has been given so far, from some beginning on; `cursor` is where the common
