@@ -44,6 +44,12 @@ impl<K: HeapKey> IndexedHeap<K> {
         self.keys.first().copied()
     }
 
+    /// The smallest but one.
+    pub(super) fn second(&self) -> Option<K> {
+        let children = self.keys.iter().skip(1).take(ARITY);
+        children.copied().reduce(|a, b| if b.is_before(&a) { b } else { a })
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -192,7 +198,9 @@ mod tests {
                         heap.push((key, next as u32), &mut positions[..]);
                     }
                 }
-                prop_assert_eq!(heap.peek(), list.iter().min().copied());
+                list.sort();
+                prop_assert_eq!(heap.peek(), list.first().copied());
+                prop_assert_eq!(heap.second(), list.get(1).copied());
                 for (at, k) in heap.keys.iter().enumerate() {
                     prop_assert_eq!(positions[k.1 as usize], at as u32);
                 }

@@ -155,6 +155,15 @@ impl<T> Slab<T> {
         self.hot.get(key.slot as usize).is_some_and(|h| h.lane != NIL && h.generation == key.generation)
     }
 
+    /// Asks for a slot to be brought near.
+    #[inline]
+    pub(super) fn prefetch(&self, slot: u32) {
+        if let (Some(hot), Some(request)) = (self.hot.get(slot as usize), self.requests.get(slot as usize)) {
+            prefetch(hot);
+            prefetch(request);
+        }
+    }
+
     /// Asks for what is behind the request in `slot` to be brought near: it will be the next head. Nothing if there is
     /// no such slot.
     #[inline]

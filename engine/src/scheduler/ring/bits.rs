@@ -1,72 +1,99 @@
-//! A set of small numbers that finds its next member in O(1): find-first-set over words, and over words of words
-//! (Saeed et al., "Eiffel", NSDI 2019, §3.1).
+//! Two sets of small numbers, one of which finds its next member in O(1): find-first-set over words, and over words of
+//! words (Saeed et al., "Eiffel", NSDI 2019, §3.1).
 
 const BITS: usize = u64::BITS as usize;
 
-/// A set of numbers below its capacity.
+/// The set that is searched, and the one that becomes part of it with the next round.
+pub(super) const SOON: usize = 0;
+pub(super) const NEXT: usize = 1;
+
+/// Two sets of numbers below a capacity. Their words are beside each other: a number moves between them on one line.
 #[derive(Clone, Debug)]
 pub(super) struct Bits {
-    words: Vec<u64>,
+    words: Vec<[u64; 2]>,
     /// One bit for each word that is not 0.
-    summary: Vec<u64>,
+    summary: Vec<[u64; 2]>,
+    /// Whether [`NEXT`] may have members.
+    has_next: bool,
 }
 
 impl Bits {
-    /// An empty set of numbers below `capacity`.
+    /// Empty sets of numbers below `capacity`.
     pub(super) fn new(capacity: usize) -> Self {
         let words = capacity.div_ceil(BITS);
-        Self { words: vec![0; words], summary: vec![0; words.div_ceil(BITS)] }
+        Self { words: vec![[0; 2]; words], summary: vec![[0; 2]; words.div_ceil(BITS)], has_next: false }
     }
 
-    pub(super) fn insert(&mut self, number: usize) {
+    pub(super) fn insert(&mut self, set: usize, number: usize) {
         let word = number / BITS;
-        self.words[word] |= 1 << (number % BITS);
-        self.summary[word / BITS] |= 1 << (word % BITS);
+        self.words[word][set] |= 1 << (number % BITS);
+        self.summary[word / BITS][set] |= 1 << (word % BITS);
+        self.has_next |= set == NEXT;
     }
 
+    /// Takes a number out of the set that it is in.
     pub(super) fn remove(&mut self, number: usize) {
-        let word = number / BITS;
-        self.words[word] &= !(1 << (number % BITS));
-        if self.words[word] == 0 {
-            self.summary[word / BITS] &= !(1 << (word % BITS));
+        let at = number / BITS;
+        let word = &mut self.words[at];
+        let summary = &mut self.summary[at / BITS];
+        for set in [SOON, NEXT] {
+            word[set] &= !(1 << (number % BITS));
+            if word[set] == 0 {
+                summary[set] &= !(1 << (at % BITS));
+            }
         }
     }
 
-    pub(super) fn contains(&self, number: usize) -> bool {
-        self.words[number / BITS] >> (number % BITS) & 1 == 1
+    /// Moves a number from [`SOON`] to [`NEXT`].
+    #[inline]
+    pub(super) fn postpone(&mut self, number: usize) {
+        let at = number / BITS;
+        let word = &mut self.words[at];
+        let summary = &mut self.summary[at / BITS];
+        word[SOON] &= !(1 << (number % BITS));
+        word[NEXT] |= 1 << (number % BITS);
+        summary[NEXT] |= 1 << (at % BITS);
+        if word[SOON] == 0 {
+            summary[SOON] &= !(1 << (at % BITS));
+        }
+        self.has_next = true;
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.summary.iter().all(|&s| s == 0)
+    /// Whether [`NEXT`] may have members.
+    #[inline]
+    pub(super) fn has_next(&self) -> bool {
+        self.has_next
     }
 
-    /// The least member from `from` on.
+    /// The least member of [`SOON`] from `from` on.
+    #[inline]
     pub(super) fn first(&self, from: usize) -> Option<usize> {
         let word = from / BITS;
-        let rest = self.words.get(word)? >> (from % BITS);
+        let rest = self.words.get(word)?[SOON] >> (from % BITS);
         if rest != 0 {
             return Some(from + rest.trailing_zeros() as usize);
         }
         let next = word + 1;
         let mut at = next / BITS;
-        let mut rest = self.summary.get(at)? & (u64::MAX << (next % BITS));
+        let mut rest = self.summary.get(at)?[SOON] & (u64::MAX << (next % BITS));
         while rest == 0 {
             at += 1;
-            rest = *self.summary.get(at)?;
+            rest = self.summary.get(at)?[SOON];
         }
         let word = at * BITS + rest.trailing_zeros() as usize;
-        Some(word * BITS + self.words[word].trailing_zeros() as usize)
+        Some(word * BITS + self.words[word][SOON].trailing_zeros() as usize)
     }
 
-    /// Takes all members over from a set of the same capacity; returns how many words they were in.
-    pub(super) fn absorb(&mut self, other: &mut Self) -> u64 {
+    /// Makes the members of [`NEXT`] members of [`SOON`]; returns how many words they were in.
+    pub(super) fn absorb(&mut self) -> u64 {
+        self.has_next = false;
         let mut words = 0;
-        for (at, summary) in other.summary.iter_mut().enumerate() {
-            self.summary[at] |= *summary;
-            while *summary != 0 {
-                let word = at * BITS + summary.trailing_zeros() as usize;
-                self.words[word] |= std::mem::take(&mut other.words[word]);
-                *summary &= *summary - 1;
+        for (at, summary) in self.summary.iter_mut().enumerate() {
+            summary[SOON] |= summary[NEXT];
+            while summary[NEXT] != 0 {
+                let word = &mut self.words[at * BITS + summary[NEXT].trailing_zeros() as usize];
+                word[SOON] |= std::mem::take(&mut word[NEXT]);
+                summary[NEXT] &= summary[NEXT] - 1;
                 words += 1;
             }
         }
@@ -83,34 +110,40 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_sorted_set(
+        fn agree_with_sorted_sets(
             capacity in prop_oneof![1usize..200, 4_000..9_000usize],
-            ops in prop::collection::vec((0u8..4, any::<u16>()), 1..200),
+            ops in prop::collection::vec((0u8..5, any::<u16>()), 1..200),
         ) {
-            let mut bits = [Bits::new(capacity), Bits::new(capacity)];
+            let mut bits = Bits::new(capacity);
             let mut sets = [BTreeSet::new(), BTreeSet::new()];
             for (op, number) in ops {
                 let number = usize::from(number) % capacity;
                 match op {
                     0 | 1 => {
-                        bits[usize::from(op)].insert(number);
-                        sets[usize::from(op)].insert(number);
+                        let set = usize::from(op);
+                        if !sets[1 - set].contains(&number) {
+                            bits.insert(set, number);
+                            sets[set].insert(number);
+                        }
                     }
                     2 => {
-                        bits[0].remove(number);
-                        sets[0].remove(&number);
+                        bits.remove(number);
+                        sets.iter_mut().for_each(|set| _ = set.remove(&number));
+                    }
+                    3 => {
+                        if sets[SOON].remove(&number) {
+                            bits.postpone(number);
+                            sets[NEXT].insert(number);
+                        }
                     }
                     _ => {
-                        let [a, b] = &mut bits;
-                        a.absorb(b);
-                        let [a, b] = &mut sets;
-                        a.append(b);
+                        bits.absorb();
+                        let [soon, next] = &mut sets;
+                        soon.append(next);
                     }
                 }
-                for (bits, set) in bits.iter().zip(&sets) {
-                    prop_assert_eq!(bits.first(number), set.range(number..).next().copied());
-                    prop_assert_eq!(bits.is_empty(), set.is_empty());
-                }
+                prop_assert_eq!(bits.first(number), sets[SOON].range(number..).next().copied());
+                prop_assert!(bits.has_next() || sets[NEXT].is_empty());
             }
         }
     }

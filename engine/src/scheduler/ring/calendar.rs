@@ -4,7 +4,8 @@
 //! grants passes the places of the ring in order, again and again, and grants each class that it passes one quantum.
 //! So the class at place *p* has been granted `round + [p < cursor]` times, and a class that needs *n* more grants now can
 //! pay when that number, its **due**, is *n* higher. Nothing has to be done to a class that the sweep passes. Those that
-//! are due in this round or the next are bits, found by find-first-set; later ones are in a heap.
+//! are due in this round or the next are bits, found by find-first-set; later ones are in a heap. A class that is alone
+//! in its group is in neither: there is nothing to search.
 //!
 //! While its gate is closed a group is not granted anything, and its own sweep stands still. When the gate opens the
 //! common sweep may stand elsewhere: then some places are behind it that it did not really pass, and have **missed** a
@@ -13,88 +14,60 @@
 
 use std::ops::Range;
 
-use super::bits::Bits;
-use crate::scheduler::heap::{HeapKey, IndexedHeap, Positions};
+use super::bits::{Bits, NEXT, SOON};
+use super::place::{Note, Place};
+use crate::scheduler::heap::{HeapKey, IndexedHeap};
+use crate::scheduler::slab::NIL;
 
-/// Far from 0, so that missed passes can always be taken off, and far from the end: 2⁶⁴ rounds pass at once at most.
-const FIRST_ROUND: u128 = 1 << 100;
+/// Most rounds that a key in the heap looks ahead. What is due later is looked at again then. So keys that are compared
+/// differ by less than 2⁶³, and the count of rounds may wrap.
+const HORIZON: u64 = 1 << 62;
 
 /// A place that is due in a round to come.
 #[derive(Clone, Copy, Debug)]
 struct Later {
-    due: u128,
-    place: u32,
+    round: u64,
+    /// Number of the place in the group.
+    number: u32,
 }
 
 impl HeapKey for Later {
     #[inline]
     fn item(self) -> u32 {
-        self.place
+        self.number
     }
 
     /// Places that are due at the same time are found by their bits in the end: no need to order them here.
     #[inline]
     fn is_before(&self, other: &Self) -> bool {
-        self.due < other.due
+        (self.round.wrapping_sub(other.round) as i64) < 0
     }
-}
-
-/// Where a place is noted in the calendar of its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Note {
-    /// Nowhere: the class has no candidate.
-    None,
-    /// Due when the sweep passes it in this round, or before.
-    Soon,
-    /// Due one round later.
-    Next,
-    /// Due later still: in the heap.
-    Later,
 }
 
 /// The group of the classes that have a candidate whether their gate is open or not.
 pub(super) const ALWAYS: u32 = 0;
-
-/// What the calendar keeps of each place.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Noted {
-    /// Passes after which the class can pay for its candidate, missed ones not counted.
-    pub(super) due: u128,
-    /// Number of the place among those of its gate.
-    pub(super) member: u32,
-    /// Group in whose calendar the class is noted.
-    pub(super) group: u32,
-    pub(super) note: Note,
-}
-
-impl Noted {
-    pub(super) const NOWHERE: Self = Self { due: 0, member: 0, group: ALWAYS, note: Note::None };
-}
-
-/// The places, owned by the ring.
-pub(super) trait Places: Positions {
-    fn noted(&mut self, place: usize) -> &mut Noted;
-    /// Position of a place in the heap.
-    fn position(&self, place: usize) -> u32;
-}
 
 /// The calendar of one group.
 #[derive(Clone, Debug)]
 pub(super) struct Calendar {
     /// Whether the group takes part.
     pub(super) open: bool,
+    /// Position in the ring's list of groups that take part and have somebody noted.
+    pub(super) listed: u32,
     /// Where the common sweep stood when the group was closed.
     closed_at: usize,
-    /// How often the sweep has passed the end of the ring.
-    round: u128,
-    /// The places of the group, and their number; no list if it is every place of the ring.
+    /// How often the sweep has passed the end of the ring, modulo 2⁶⁴, while somebody was noted.
+    round: u64,
+    /// The places of the group; no list if it is every place of the ring.
     members: Box<[u32]>,
-    size: usize,
-    soon: Bits,
-    next: Bits,
+    /// The only place that is noted, or [`NIL`]: then they are bits or in the heap.
+    alone: u32,
+    /// Places that are bits.
+    near: usize,
+    bits: Bits,
     later: IndexedHeap<Later>,
-    /// Places that are noted.
-    noted: usize,
+    /// Where each number is in the heap: dense, because a heap that is sifted writes many.
+    positions: Box<[u32]>,
     /// Passes that places have missed; empty while none has. A Fenwick tree of differences.
     missed: Vec<u64>,
     /// Words, nodes and places looked at.
@@ -116,149 +89,279 @@ impl Calendar {
     fn new(members: Box<[u32]>, size: usize) -> Self {
         Self {
             open: true,
+            listed: NIL,
             closed_at: 0,
-            round: FIRST_ROUND,
+            round: 0,
             members,
-            size,
-            soon: Bits::new(size),
-            next: Bits::new(size),
+            alone: NIL,
+            near: 0,
+            bits: Bits::new(size),
             later: IndexedHeap::default(),
-            noted: 0,
+            positions: vec![NIL; size].into(),
             missed: Vec::new(),
             steps: 0,
         }
     }
 
+    /// Whether nobody is noted.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.noted == 0
+        self.alone == NIL && self.near == 0 && self.later.is_empty()
+    }
+
+    /// Whether the group takes part with somebody.
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
+        self.open && !self.is_empty()
     }
 
     /// Number of a place in the group.
     #[inline]
-    fn number(&self, place: usize, noted: &Noted) -> usize {
-        if self.members.is_empty() { place } else { noted.member as usize }
+    fn number(&self, k: usize, place: &Place) -> usize {
+        if self.members.is_empty() { k } else { place.member as usize }
     }
 
-    /// Number of the first place of the group from `place` on.
-    fn number_from(&self, place: usize) -> usize {
+    /// The place that has a number.
+    #[inline]
+    fn place(&self, number: usize) -> usize {
+        if self.members.is_empty() { number } else { self.members[number] as usize }
+    }
+
+    /// Number of the first place of the group from `k` on.
+    #[inline]
+    fn number_from(&self, k: usize) -> usize {
         if self.members.is_empty() {
-            place
+            k
         } else {
-            self.members.partition_point(|&member| (member as usize) < place)
+            self.members.partition_point(|&member| (member as usize) < k)
         }
     }
 
-    /// Grants that the class at a place has been given so far, from some beginning on; `cursor` is where the common
+    /// Grants that the class at place `k` has been given so far, from some beginning on; `cursor` is where the common
     /// sweep stands.
     #[inline]
-    pub(super) fn passes(&self, place: usize, cursor: usize, noted: &Noted) -> u128 {
-        let cursor = if self.open { cursor } else { self.closed_at };
-        self.round + u128::from(place < cursor) - self.missed(place, noted)
+    pub(super) fn passes(&self, k: usize, cursor: usize, place: &Place) -> u64 {
+        self.passes_while_open(k, if self.open { cursor } else { self.closed_at }, place)
     }
 
-    /// Passes after which the class at a place can pay.
+    /// The same of a group that takes part.
     #[inline]
-    fn due(&self, place: usize, noted: &Noted) -> u128 {
-        noted.due + self.missed(place, noted)
+    pub(super) fn passes_while_open(&self, k: usize, cursor: usize, place: &Place) -> u64 {
+        self.round.wrapping_add(u64::from(k < cursor)).wrapping_sub(self.missed(k, place))
     }
 
-    /// Notes a place by what it is due, wherever it was noted before.
+    /// Rounds until the class at a place is due: 1, or 0, if it is so when the sweep passes it in this one.
     #[inline]
-    pub(super) fn note(&mut self, place: usize, places: &mut impl Places) {
-        let noted = places.noted(place);
-        if noted.note == Note::Soon && self.due(place, noted) <= self.round + 1 {
+    fn rounds(&self, k: usize, place: &Place) -> u64 {
+        self.rounds_to(place.due.wrapping_add(self.missed(k, place)))
+    }
+
+    #[inline]
+    pub(super) fn rounds_to(&self, due: u64) -> u64 {
+        due.wrapping_sub(self.round)
+    }
+
+    /// Notes a place whose credit is worked out by what it lacks, if it was noted and that takes no more than a bit;
+    /// returns whether it did.
+    #[inline(always)]
+    pub(super) fn note_quickly(&mut self, k: usize, place: &mut Place) -> bool {
+        let grants = place.grants();
+        place.due = place.settled.wrapping_add(grants);
+        if place.note == Note::Alone {
+            return grants < HORIZON;
+        }
+        if place.note != Note::Soon || !self.missed.is_empty() || grants > 1 {
+            return false;
+        }
+        if self.rounds(k, place) == 2 {
+            self.bits.postpone(self.number(k, place));
+            place.note = Note::Next;
+        }
+        true
+    }
+
+    /// Notes a place whose credit is worked out by what it lacks, wherever it was noted before.
+    pub(super) fn note(&mut self, k: usize, places: &mut [Place]) {
+        let place = &mut places[k];
+        let grants = place.grants();
+        place.due = place.settled.wrapping_add(grants);
+        // It has been passed in this round or not. The sum may be 2⁶⁴, which is beyond the horizon as well.
+        let passed = place.settled.wrapping_add(self.missed(k, place)).wrapping_sub(self.round);
+        let rounds = passed.saturating_add(grants);
+        if place.note == Note::Later && rounds > 2 {
+            self.steps += 1;
+            let number = self.number(k, place);
+            let later = self.later(rounds, number);
+            return self.later.update(self.positions[number], later, &mut self.positions[..]);
+        }
+        self.forget(k, places);
+        if self.is_empty() && rounds < HORIZON {
+            (self.alone, places[k].note) = (k as u32, Note::Alone);
             return;
         }
-        self.forget(place, places);
-        self.noted += 1;
-        self.put(place, places);
+        if self.alone != NIL {
+            let other = std::mem::replace(&mut self.alone, NIL) as usize;
+            self.put(other, self.rounds(other, &places[other]), places);
+        }
+        self.put(k, rounds, places);
     }
 
-    fn put(&mut self, place: usize, places: &mut impl Places) {
+    /// The key in the heap of a place that is due so many rounds later.
+    fn later(&self, rounds: u64, number: usize) -> Later {
+        Later { round: self.round.wrapping_add(rounds.min(HORIZON)), number: number as u32 }
+    }
+
+    fn put(&mut self, k: usize, rounds: u64, places: &mut [Place]) {
         self.steps += 1;
-        let noted = places.noted(place);
-        let (number, due) = (self.number(place, noted), self.due(place, noted));
-        if due <= self.round + 1 {
-            self.soon.insert(number);
-            noted.note = Note::Soon;
-        } else if due == self.round + 2 {
-            self.next.insert(number);
-            noted.note = Note::Next;
+        let place = &mut places[k];
+        let number = self.number(k, place);
+        if rounds <= 2 {
+            (place.note, self.near) = (if rounds == 2 { Note::Next } else { Note::Soon }, self.near + 1);
+            self.bits.insert(if rounds == 2 { NEXT } else { SOON }, number);
         } else {
-            noted.note = Note::Later;
-            self.later.push(Later { due, place: place as u32 }, places);
+            place.note = Note::Later;
+            self.later.push(self.later(rounds, number), &mut self.positions[..]);
         }
     }
 
     /// Notes a place no more.
     #[inline]
-    pub(super) fn forget(&mut self, place: usize, places: &mut impl Places) {
-        let noted = places.noted(place);
-        let number = self.number(place, noted);
-        match std::mem::replace(&mut noted.note, Note::None) {
-            Note::None => return,
-            Note::Soon => self.soon.remove(number),
-            Note::Next if self.next.contains(number) => self.next.remove(number),
-            // Since then another round has begun.
-            Note::Next => self.soon.remove(number),
-            Note::Later => {
-                self.later.remove(places.position(place), places);
+    pub(super) fn forget(&mut self, k: usize, places: &mut [Place]) {
+        let place = &mut places[k];
+        let number = self.number(k, place);
+        match std::mem::replace(&mut place.note, Note::None) {
+            Note::None => {}
+            Note::Alone => self.alone = NIL,
+            Note::Soon | Note::Next => {
+                self.bits.remove(number);
+                self.near -= 1;
             }
+            Note::Later => _ = self.later.remove(self.positions[number], &mut self.positions[..]),
         }
-        self.noted -= 1;
     }
 
-    /// The first of the places `from..to` that is due when the sweep passes it in this round.
-    #[inline]
-    pub(super) fn first(&mut self, from: usize, to: usize, places: &mut impl Places) -> Option<usize> {
-        self.steps += 1;
-        loop {
-            let number = self.soon.first(self.number_from(from))?;
-            let place = if self.members.is_empty() { number } else { self.members[number] as usize };
-            if place >= to {
-                return None;
-            }
-            if self.missed.is_empty() || self.due(place, places.noted(place)) <= self.round + 1 {
-                return Some(place);
-            }
-            self.soon.remove(number);
-            self.put(place, places);
+    /// The first place from `from` on that is due when the sweep passes it in this round, if the bits tell.
+    #[inline(always)]
+    pub(super) fn next_due(&mut self, from: usize) -> Option<usize> {
+        if self.near == 0 || !self.missed.is_empty() {
+            return None;
         }
+        self.steps += 1;
+        self.bits.first(self.number_from(from)).map(|number| self.place(number))
+    }
+
+    /// The next one behind `k`, or [`NIL`].
+    #[inline(never)]
+    pub(super) fn next_due_behind(&mut self, k: usize) -> u32 {
+        self.next_due(k + 1).map_or(NIL, |next| next as u32)
+    }
+
+    /// The first of the places `from..to` that is due when the sweep passes it in this round; `to` if none is.
+    #[inline]
+    pub(super) fn first(&mut self, from: usize, to: usize, places: &mut [Place]) -> usize {
+        self.steps += 1;
+        while self.near > 0 {
+            let Some(number) = self.bits.first(self.number_from(from)) else { return to };
+            let k = self.place(number);
+            if k >= to {
+                return to;
+            }
+            let rounds = if self.missed.is_empty() { 0 } else { self.rounds(k, &places[k]) };
+            if rounds < 2 {
+                return k;
+            }
+            self.bits.remove(number);
+            self.near -= 1;
+            self.put(k, rounds, places);
+        }
+        self.alone().filter(|k| (from..to).contains(k) && self.rounds(*k, &places[*k]) < 2).unwrap_or(to)
+    }
+
+    /// The only place that is noted, if it is known to be that.
+    #[inline]
+    pub(super) fn alone(&self) -> Option<usize> {
+        (self.alone != NIL).then_some(self.alone as usize)
+    }
+
+    /// Lets as many rounds pass as the nearest place needs and works out its credit, if nobody else will be due by then:
+    /// the place, and the one that is nearest behind it.
+    #[inline]
+    pub(super) fn leap(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
+        if self.near > 0 { None } else { self.leap_to_the_least(cursor, places) }
+    }
+
+    #[inline(never)]
+    fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
+        self.steps += 1;
+        let (least, second) = (self.later.peek()?, self.later.second());
+        let k = self.place(least.number as usize);
+        let place = &mut places[k];
+        if self.round.wrapping_add(self.rounds(k, place)) != least.round
+            || second.is_some_and(|second| second.round.wrapping_sub(least.round) <= 2)
+        {
+            return None;
+        }
+        // It stays in the heap until its next candidate is noted.
+        self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
+        place.settle(place.due);
+        Some((k, second.map_or(NIL, |second| self.place(second.number as usize) as u32)))
+    }
+
+    /// The same if none of the group has missed a grant.
+    #[inline]
+    pub(super) fn simply_alone(&self) -> Option<usize> {
+        if self.missed.is_empty() { self.alone() } else { None }
     }
 
     /// A number of rounds, 2 or more, that must pass until any place is due that is not due in this one.
-    pub(super) fn least(&mut self) -> Option<u128> {
+    pub(super) fn least(&mut self, places: &[Place]) -> Option<u64> {
         self.steps += 1;
-        if !self.next.is_empty() {
+        if let Some(k) = self.alone() {
+            return Some(self.rounds(k, &places[k]));
+        }
+        if self.bits.has_next() {
             return Some(2);
         }
-        self.later.peek().map(|later| later.due - self.round)
+        self.later.peek().map(|later| later.round.wrapping_sub(self.round))
+    }
+
+    /// Lets so many rounds pass, nobody coming near by them.
+    #[inline]
+    pub(super) fn rounds_pass(&mut self, rounds: u64) {
+        self.round = self.round.wrapping_add(rounds);
     }
 
     /// Lets so many rounds pass.
     #[inline]
-    pub(super) fn advance(&mut self, rounds: u128, places: &mut impl Places) {
-        self.round += rounds;
-        if self.noted > 0 && rounds > 0 {
+    pub(super) fn advance(&mut self, rounds: u64, places: &mut [Place]) {
+        self.rounds_pass(rounds);
+        if self.alone == NIL && rounds > 0 {
             self.turn(places);
         }
     }
 
     /// Makes bits of what has come near in the new round.
-    fn turn(&mut self, places: &mut impl Places) {
-        self.steps += 1 + self.soon.absorb(&mut self.next);
-        while let Some(later) = self.later.peek().filter(|later| later.due <= self.round + 2) {
-            self.later.remove(0, places);
-            self.put(later.place as usize, places);
+    fn turn(&mut self, places: &mut [Place]) {
+        self.steps += 1;
+        if self.bits.has_next() {
+            self.steps += self.bits.absorb();
+        }
+        while let Some(later) = self.later.peek() {
+            if later.round.wrapping_sub(self.round) > 2 {
+                return;
+            }
+            self.later.remove(0, &mut self.positions[..]);
+            let k = self.place(later.number as usize);
+            self.put(k, self.rounds(k, &places[k]), places);
         }
     }
 
     /// Takes the group out of the sweep, which stands at `cursor`, or lets it take part again.
-    pub(super) fn set_open(&mut self, open: bool, cursor: usize, places: &mut impl Places) {
+    pub(super) fn set_open(&mut self, open: bool, cursor: usize, places: &mut [Place]) {
         self.open = open;
         if !open {
             self.closed_at = cursor;
-        } else if self.noted == 0 {
+        } else if self.is_empty() {
             // Credit is counted from where a place was noted.
         } else if self.closed_at < cursor {
             self.miss(self.closed_at..cursor);
@@ -271,7 +374,7 @@ impl Calendar {
     }
 
     fn miss(&mut self, places: Range<usize>) {
-        self.missed.resize(self.size + 1, 0);
+        self.missed.resize(self.positions.len() + 1, 0);
         for (place, difference) in [(places.start, 1), (places.end, u64::MAX)] {
             let mut at = self.number_from(place).saturating_add(1);
             while at < self.missed.len() {
@@ -283,16 +386,18 @@ impl Calendar {
     }
 
     #[inline]
-    fn missed(&self, place: usize, noted: &Noted) -> u128 {
-        if self.missed.is_empty() { 0 } else { self.missed_by(self.number(place, noted)) }
+    fn missed(&self, k: usize, place: &Place) -> u64 {
+        if self.missed.is_empty() { 0 } else { self.missed_by(self.number(k, place)) }
     }
 
-    fn missed_by(&self, number: usize) -> u128 {
+    #[cold]
+    #[inline(never)]
+    fn missed_by(&self, number: usize) -> u64 {
         let (mut sum, mut at) = (0u64, number + 1);
         while at > 0 {
             sum = sum.wrapping_add(self.missed[at]);
             at &= at - 1;
         }
-        u128::from(sum)
+        sum
     }
 }

@@ -1,0 +1,156 @@
+//! The sweep of grants: from the last dispatch to the next class that can pay.
+
+use super::Ring;
+use super::place::Note;
+
+/// So many classes are near the processor anyway.
+const FEW: usize = 256;
+
+impl Ring {
+    /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
+    #[inline]
+    pub(super) fn carried(&self) -> Option<usize> {
+        let place = self.places.get(self.carry as usize)?;
+        // Its credit was worked out when it was charged, and nothing has been granted since.
+        let goes = (1..=place.deficit).contains(&place.cost) && self.groups[place.group as usize].open;
+        goes.then_some(self.carry as usize)
+    }
+
+    /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
+    /// round, then the next one up to the cursor.
+    #[inline]
+    pub(super) fn scan(&mut self) -> Option<usize> {
+        if let [group] = self.live[..]
+            && let Some(k) = self.groups[group as usize].simply_alone()
+        {
+            return Some(self.sweep_on(k));
+        }
+        self.search()
+    }
+
+    /// The scan for the only class that has a candidate, and never missed a grant: nobody needs to be searched.
+    #[inline(never)]
+    fn sweep_on(&mut self, k: usize) -> usize {
+        let end = self.places.len();
+        let place = &mut self.places[k];
+        let group = &mut self.groups[place.group as usize];
+        group.steps += 1;
+        let passed = u64::from(k < self.cursor);
+        let grants = group.rounds_to(place.due) - passed;
+        if grants < 2 {
+            group.rounds_pass(passed);
+            self.cursor = k + grants as usize;
+            if self.cursor == end {
+                self.cursor = 0;
+                group.rounds_pass(1);
+            }
+        } else {
+            group.rounds_pass(grants);
+        }
+        place.settle(place.due);
+        k
+    }
+
+    #[inline(never)]
+    fn search(&mut self) -> Option<usize> {
+        // Nearly always: one group, and somebody is left in this round.
+        if let [group] = self.live[..] {
+            let calendar = &mut self.groups[group as usize];
+            if let Some(k) = calendar.next_due(self.cursor) {
+                let grants = calendar.rounds_to(self.places[k].due);
+                if self.places.len() > FEW {
+                    self.ahead = calendar.next_due_behind(k);
+                }
+                self.sweep_to(k, grants);
+                return Some(k);
+            }
+        }
+        self.search_around()
+    }
+
+    #[inline(never)]
+    fn search_around(&mut self) -> Option<usize> {
+        if let [group] = self.live[..]
+            && let Some((k, next)) = self.groups[group as usize].leap(self.cursor, &mut self.places)
+        {
+            self.ahead = next;
+            return Some(k);
+        }
+        let end = self.places.len();
+        let mut k = self.first(self.cursor, end);
+        if k == end {
+            if self.live.is_empty() {
+                return None;
+            }
+            self.advance(1);
+            k = self.first(0, self.cursor);
+            if k == self.cursor {
+                // Now each has been granted one.
+                return self.bulk();
+            }
+        }
+        let place = &self.places[k];
+        let passes = self.groups[place.group as usize].passes_while_open(k, k, place);
+        self.sweep_to(k, place.due.wrapping_sub(passes));
+        Some(k)
+    }
+
+    /// All rounds that the nearest class still needs, at once, for every class with a candidate: the first that can pay
+    /// then. The sweep stays where it is.
+    fn bulk(&mut self) -> Option<usize> {
+        let end = self.places.len();
+        let k = loop {
+            // Who is still before the sweep and lacks only the grant of this round gets it with the next whole round.
+            let k = self.first(self.cursor, end);
+            if k < end {
+                self.advance(1);
+                break k;
+            }
+            let Self { groups, live, places, .. } = self;
+            let rounds = live.iter().filter_map(|&group| groups[group as usize].least(places)).min()?;
+            self.advance(rounds - 1);
+            let k = self.first(0, self.cursor);
+            if k < self.cursor {
+                break k;
+            }
+        };
+        self.settle(k);
+        Some(k)
+    }
+
+    /// Moves the sweep to a class that it picks and that needs so many grants, one or none. One that needs none is still
+    /// owed that of this round, so the sweep waits at it.
+    #[inline(always)]
+    fn sweep_to(&mut self, k: usize, grants: u64) {
+        let place = &mut self.places[k];
+        place.settle(place.due);
+        if place.note == Note::Next {
+            place.note = Note::Soon;
+        }
+        self.cursor = k + grants as usize;
+        if self.cursor == self.places.len() {
+            self.cursor = 0;
+            self.advance(1);
+        }
+    }
+
+    /// The first of the places `from..to` that can pay when the sweep passes it in this round; `to` if none can.
+    #[inline]
+    fn first(&mut self, from: usize, to: usize) -> usize {
+        let Self { groups, live, places, .. } = self;
+        let mut first = to;
+        for &group in &*live {
+            first = groups[group as usize].first(from, first, places);
+        }
+        first
+    }
+
+    /// Lets rounds pass for all who take part.
+    #[inline(never)]
+    fn advance(&mut self, rounds: u64) {
+        let Self { groups, live, places, .. } = self;
+        for &group in &*live {
+            groups[group as usize].advance(rounds, places);
+        }
+    }
+}
