@@ -1,7 +1,6 @@
 //! The heads of the lanes, and what the ring is told of them.
 
 use super::class::Class;
-use super::heap::HeapKey;
 use super::lane::{Lane, LaneId};
 use super::slab::{Hot, NIL, Place, Slab};
 use super::{Scheduler, masks, ring};
@@ -87,7 +86,7 @@ impl<T> Scheduler<T> {
             return class.exact.forget(id, ranks);
         };
         let endpoints = lane.endpoints.0 as usize..lane.endpoints.1 as usize;
-        class.exact.note(head.key.with_item(id), pool.exact_open(class.view, endpoints, head.mask), ranks)
+        class.exact.note(id, head.key, pool.exact_open(class.view, endpoints, head.mask), ranks)
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.

@@ -9,8 +9,7 @@
 use rustc_hash::FxHashMap;
 
 use super::heap::{HeapKey, IndexedHeap};
-use super::key::OrderKey;
-use super::key::Rank;
+use super::key::{Rank, ShortKey};
 use super::slab::{Hot, NIL, Place, Slab};
 use crate::request::Pin;
 
@@ -42,7 +41,7 @@ pub(super) struct Lane {
     pub(super) anchor: Anchor,
     first: u32,
     last: u32,
-    heap: IndexedHeap<OrderKey>,
+    heap: IndexedHeap<ShortKey>,
     /// The last of each rank in the heap, if they are gathered.
     tails: Option<Box<FxHashMap<Rank, u32>>>,
     len: u32,
@@ -67,9 +66,12 @@ impl Lane {
     #[inline]
     pub(super) fn head<T>(&self, slab: &Slab<T>) -> Option<u32> {
         match (self.first, self.heap.peek()) {
-            (NIL, top) => top.map(OrderKey::item),
+            (NIL, top) => top.map(HeapKey::item),
             (first, None) => Some(first),
-            (first, Some(top)) => Some(if top.is_before(&slab.hot(first).key) { top.item() } else { first }),
+            (first, Some(top)) => {
+                let top = top.item();
+                Some(if slab.hot(top).key.is_before(&slab.hot(first).key) { top } else { first })
+            }
         }
     }
 
@@ -90,7 +92,7 @@ impl Lane {
             return false;
         }
         self.first = slot;
-        self.heap.peek().is_none_or(|top| key.is_before(&top))
+        self.heap.peek().is_none_or(|top| key.is_before(&slab.hot(top.item()).key))
     }
 
     #[inline(never)]
@@ -107,7 +109,7 @@ impl Lane {
         }
         let hot = slab.hot_mut(slot);
         (hot.next, hot.place) = (NIL, Place::Leader);
-        self.heap.push(key, slab);
+        self.heap.push(ShortKey::new(key, slot), slab);
         slab.position(slot) == 0 && (self.first == NIL || key.is_before(&slab.hot(self.first).key))
     }
 
@@ -152,7 +154,7 @@ impl Lane {
             let hot = slab.hot_mut(next);
             hot.place = Place::Leader;
             let key = hot.key;
-            self.heap.replace(at, key, slab);
+            self.heap.replace(at, ShortKey::new(key, next), slab);
         }
     }
 

@@ -224,7 +224,7 @@ impl<T> Scheduler<T> {
         let expiry = state.expiry(&snapshot);
         let key = slab.reserve();
         let hot = Hot {
-            key: OrderKey::new(&snapshot, state.order, self.sequence, key.slot),
+            key: OrderKey::new(&snapshot, state.order, self.sequence),
             cost: snapshot.cost(),
             before: NIL,
             next: NIL,

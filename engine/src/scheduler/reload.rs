@@ -103,7 +103,7 @@ impl<T> Scheduler<T> {
         self.classes[class as usize].ages = Ages::EMPTY;
         for slot in slots {
             let sequence = self.slab.hot(slot).key.sequence();
-            let key = OrderKey::new(&self.slab.request(slot).snapshot, order, sequence, slot);
+            let key = OrderKey::new(&self.slab.request(slot).snapshot, order, sequence);
             self.slab.hot_mut(slot).key = key;
             let lane = &mut self.lanes[self.slab.hot(slot).lane];
             self.classes[class as usize].put_in_lane(slot, lane, &mut self.slab);

@@ -226,8 +226,13 @@ impl RequestKey {
 }
 
 impl<T> Positions for Slab<T> {
+    #[inline]
     fn place(&mut self, item: u32, at: u32) {
         self.positions[item as usize] = at;
+    }
+
+    fn is_before(&self, a: u32, b: u32) -> bool {
+        self.hot(a).key.is_before(&self.hot(b).key)
     }
 }
 
