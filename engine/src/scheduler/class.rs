@@ -56,7 +56,7 @@ pub(super) struct Class {
     pub(super) max_queue_time: Option<Duration>,
     /// Whether requests still come to this class; if not, it drains.
     pub(super) active: bool,
-    /// Requests that are in heaps, in the order of their enqueueing.
+    /// Requests that did not come in order, in that of their enqueueing.
     pub(super) ages: Ages,
     /// Whether there is a limit at all.
     limited: bool,
@@ -166,7 +166,7 @@ impl Class {
     }
 }
 
-/// The ends of the list of a class's requests in heaps in the order of their enqueueing; the links are in the slab.
+/// The ends of the list of a class's requests that are in no run, in the order of their enqueueing; the links are in the slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ages {
     oldest: u32,

@@ -115,11 +115,12 @@ impl<T> Scheduler<T> {
         Some((slot, self.slab.hot(slot).mask))
     }
 
-    /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
-    pub(super) fn candidates(&self, class: ClassId) -> [Option<u32>; 2] {
+    /// The best dispatchable head of a class while its pool gate is open, and while it is closed, by the head of its shared
+    /// lane with its mask.
+    fn candidates(&self, class: ClassId, shared: Option<(u32, u32)>) -> [Option<u32>; 2] {
         let state = &self.classes[class.index()];
         let exact = self.best_open(state);
-        match self.shared_head(class) {
+        match shared {
             None => [exact, exact],
             Some((slot, masks::NO_MASK)) => [self.better(Some(slot), exact), exact],
             Some((slot, mask)) => {
@@ -161,9 +162,10 @@ impl<T> Scheduler<T> {
     }
 
     fn refresh_unusual(&mut self, class: ClassId) {
-        let candidates = self.candidates(class);
+        let shared = self.shared_head(class);
+        let candidates = self.candidates(class, shared);
         let costs = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).cost));
-        let constrained = self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK);
+        let constrained = shared.is_some_and(|(_, mask)| mask != masks::NO_MASK);
         let state = &mut self.classes[class.index()];
         // It depends on some endpoints only, and not on its pool gate.
         if constrained && !std::mem::replace(&mut state.listed, true) {

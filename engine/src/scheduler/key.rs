@@ -1,5 +1,7 @@
 //! The order inside a lane, packed so that one comparison of two integers decides it.
 
+use std::hash::{Hash, Hasher};
+
 use super::heap::HeapKey;
 use crate::policy::{ClassSpec, QueuePolicy};
 use crate::request::Snapshot;
@@ -19,8 +21,20 @@ pub(super) struct OrderKey {
 }
 
 /// See [`OrderKey::rank`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Rank(u128, u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rank {
+    policy: u64,
+    deadline: u64,
+    tier: u32,
+}
+
+impl Hash for Rank {
+    /// In two words: a hasher takes one at a time.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.policy);
+        state.write_u64(self.deadline ^ u64::from(self.tier) << 32);
+    }
+}
 
 /// How requests of one class are ordered after strict priority and deadline.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,9 +111,13 @@ impl OrderKey {
         (self.lo >> 32) as u64
     }
 
+    fn policy(self) -> u64 {
+        (self.hi as u64) << 32 | (self.lo >> 96) as u64
+    }
+
     /// All that decides but the sequence. Requests of equal rank go in the order of their enqueueing.
     pub(super) fn rank(self) -> Rank {
-        Rank(self.hi, (self.lo >> 96) as u32)
+        Rank { policy: self.policy(), deadline: (self.hi >> 32) as u64, tier: (self.hi >> 96) as u32 }
     }
 
     /// Whether this key goes first, without a branch: it cannot be predicted.
@@ -121,13 +139,15 @@ pub(super) struct ShortKey {
 impl ShortKey {
     #[inline]
     pub(super) fn new(key: OrderKey, item: u32) -> Self {
-        let policy = (key.hi as u64) << 32 | (key.lo >> 96) as u64;
-        const UNUSUAL: u64 = 1 << 63;
-        let bits = match (key.hi >> 32) == u128::MAX >> 32 {
-            // All policy keys but those of negative floats and times.
-            true if policy >= UNUSUAL => policy,
-            true => 1 << 62 | policy >> 2,
-            false => (key.hi >> 66) as u64,
+        let policy = key.policy();
+        let usual = key.hi >> 32 == u128::MAX >> 32;
+        let bits = if usual && policy >> 63 == 1 {
+            policy
+        } else if usual {
+            // A negative time or float.
+            1 << 62 | policy >> 2
+        } else {
+            (key.hi >> 66) as u64
         };
         Self { bits, item }
     }

@@ -1,7 +1,8 @@
 //! A lane: the waiting requests of one class with one pin, or with none, in order.
 //!
 //! Requests that come in order, which is what FCFS traffic does, form the **run**, a list through the slab:
-//! appending, taking the first and removing any is O(1). The others go to a heap. The head is the smaller of both.
+//! appending, taking the first and removing any is O(1). So is putting one in **front** of it, which is what a request does
+//! that overtakes all of the run. The others go to a heap. The head is the smaller of both.
 //!
 //! Where ranks repeat, as costs do, the heap holds one **leader** for each rank and the others of that rank wait behind it
 //! in a list: the heap is as large as there are ranks, and taking a leader that has somebody behind it is O(1).
@@ -41,6 +42,8 @@ pub(super) struct Lane {
     pub(super) anchor: Anchor,
     first: u32,
     last: u32,
+    /// The last of those that were put in front of the run.
+    front: u32,
     heap: IndexedHeap<ShortKey>,
     /// The last of each rank in the heap, if they are gathered.
     tails: Option<Box<FxHashMap<Rank, u32>>>,
@@ -56,6 +59,7 @@ impl Lane {
             anchor: Anchor::NOWHERE,
             first: NIL,
             last: NIL,
+            front: NIL,
             heap: IndexedHeap::default(),
             tails: None,
             len: 0,
@@ -98,6 +102,16 @@ impl Lane {
     #[inline(never)]
     fn push_to_heap<T>(&mut self, slot: u32, repeat: bool, slab: &mut Slab<T>) -> bool {
         let key = slab.hot(slot).key;
+        if key.is_before(&slab.hot(self.first).key) {
+            let first = std::mem::replace(&mut self.first, slot);
+            slab.hot_mut(first).before = slot;
+            let hot = slab.hot_mut(slot);
+            (hot.before, hot.next, hot.place) = (NIL, first, Place::Front);
+            if self.front == NIL {
+                self.front = slot;
+            }
+            return self.heap.peek().is_none_or(|top| key.is_before(&slab.hot(top.item()).key));
+        }
         if repeat {
             let tail = self.tails.get_or_insert_default().insert(key.rank(), slot);
             if let Some(tail) = tail {
@@ -110,7 +124,7 @@ impl Lane {
         let hot = slab.hot_mut(slot);
         (hot.next, hot.place) = (NIL, Place::Leader);
         self.heap.push(ShortKey::new(key, slot), slab);
-        slab.position(slot) == 0 && (self.first == NIL || key.is_before(&slab.hot(self.first).key))
+        false
     }
 
     /// Takes the request in `slot` out of the order; the slab keeps it.
@@ -118,8 +132,11 @@ impl Lane {
     pub(super) fn unlink<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
         self.len -= 1;
         let Hot { before, next, place, .. } = *slab.hot(slot);
-        if place != Place::Run {
-            return self.unlink_from_heap(slot, slab);
+        match place {
+            Place::Run => {}
+            Place::Front if self.front == slot => self.front = before,
+            Place::Front => {}
+            Place::Leader | Place::Member => return self.unlink_from_heap(slot, slab),
         }
         match before {
             NIL => self.first = next,
@@ -171,14 +188,15 @@ impl Lane {
 
     /// Empties the lane without looking into it.
     pub(super) fn forget_all(&mut self) {
-        (self.first, self.last, self.len) = (NIL, NIL, 0);
+        (self.first, self.last, self.front, self.len) = (NIL, NIL, NIL, 0);
         self.heap.clear();
         self.tails = None;
     }
 
-    /// The request that was enqueued first of those in the run, which is in that order too.
-    pub(super) fn oldest_of_run(&self) -> Option<u32> {
-        (self.first != NIL).then_some(self.first)
+    /// The request that was enqueued first of those in the run, which is in that order too, and not in front of it.
+    pub(super) fn oldest_of_run<T>(&self, slab: &Slab<T>) -> Option<u32> {
+        let oldest = if self.front == NIL { self.first } else { slab.hot(self.front).next };
+        (oldest != NIL).then_some(oldest)
     }
 
     pub(super) fn len(&self) -> u32 {

@@ -13,6 +13,8 @@ pub(super) const NIL: u32 = u32::MAX;
 pub(super) enum Place {
     /// In the run.
     Run,
+    /// In front of the run, in the same list.
+    Front,
     /// In the heap, perhaps with members behind it.
     Leader,
     /// Behind a leader.
@@ -46,7 +48,7 @@ pub(super) struct Hot {
 pub(super) struct Aside {
     /// Position in the heap of expiries, if the request is there.
     pub(super) expiry_at: u32,
-    /// Of requests in heaps: the slots of those of the class that were enqueued before and after this one.
+    /// Of requests that did not come in order: the slots of those of the class that were enqueued before and after this one.
     pub(super) older: u32,
     pub(super) newer: u32,
 }
