@@ -122,7 +122,8 @@ impl Class {
     }
 
     /// Puts the request in `slot` into its lane, one of this class; returns whether it is the head there now.
-    #[inline]
+    // Not left to the compiler: the path of a request that comes in order is worth it.
+    #[inline(always)]
     pub(super) fn put_in_lane<T>(&mut self, slot: u32, lane: &mut Lane, slab: &mut Slab<T>) -> bool {
         let is_head = lane.push(slot, self.order.repeats(), slab);
         if slab.hot(slot).place != Place::Run {

@@ -96,7 +96,13 @@ impl Lane {
             return false;
         }
         self.first = slot;
-        self.heap.peek().is_none_or(|top| key.is_before(&slab.hot(top.item()).key))
+        self.heap.is_empty() || self.beats_heap(slot, slab)
+    }
+
+    /// Whether the request in `slot` goes before all that are in the heap.
+    #[inline(never)]
+    fn beats_heap<T>(&self, slot: u32, slab: &Slab<T>) -> bool {
+        self.heap.peek().is_none_or(|top| slab.hot(slot).key.is_before(&slab.hot(top.item()).key))
     }
 
     #[inline(never)]
@@ -110,7 +116,7 @@ impl Lane {
             if self.front == NIL {
                 self.front = slot;
             }
-            return self.heap.peek().is_none_or(|top| key.is_before(&slab.hot(top.item()).key));
+            return self.beats_heap(slot, slab);
         }
         if repeat {
             let tail = self.tails.get_or_insert_default().insert(key.rank(), slot);
@@ -132,11 +138,13 @@ impl Lane {
     pub(super) fn unlink<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
         self.len -= 1;
         let Hot { before, next, place, .. } = *slab.hot(slot);
-        match place {
-            Place::Run => {}
-            Place::Front if self.front == slot => self.front = before,
-            Place::Front => {}
-            Place::Leader | Place::Member => return self.unlink_from_heap(slot, slab),
+        if place != Place::Run {
+            if place != Place::Front {
+                return self.unlink_from_heap(slot, slab);
+            }
+            if self.front == slot {
+                self.front = before;
+            }
         }
         match before {
             NIL => self.first = next,
