@@ -4,6 +4,8 @@
 //! Four children of 16 bytes share a cache line or two, so a level costs about what a binary level does and there
 //! are half as many (LaMarca and Ladner, "The Influence of Caches on the Performance of Heaps", 1996, §4).
 
+use std::hint::select_unpredictable;
+
 /// A key that also names the item it belongs to.
 pub(super) trait HeapKey: Copy {
     /// The item that sits where this key sits.
@@ -147,15 +149,17 @@ impl<K: HeapKey> IndexedHeap<K> {
     }
 }
 
-/// Index of the smallest, without branches: which it is cannot be predicted.
+/// Index of the smallest, without branches: which it is cannot be predicted. Nor is a key read twice, as the second time
+/// would have to wait for the first comparison.
 #[inline]
 fn least_of_four<K: HeapKey, P: Positions + ?Sized>(keys: &[K; ARITY], positions: &P) -> usize {
-    let a = usize::from(keys[1].is_before(&keys[0]));
-    let b = 2 + usize::from(keys[3].is_before(&keys[2]));
-    if keys[0].ties(&keys[1]) | keys[2].ties(&keys[3]) | keys[a].ties(&keys[b]) {
+    let [k0, k1, k2, k3] = keys;
+    let (second, fourth) = (k1.is_before(k0), k3.is_before(k2));
+    let (a, b) = (select_unpredictable(second, *k1, *k0), select_unpredictable(fourth, *k3, *k2));
+    if k0.ties(k1) | k2.ties(k3) | a.ties(&b) {
         return least(keys, positions);
     }
-    if keys[b].is_before(&keys[a]) { b } else { a }
+    select_unpredictable(b.is_before(&a), 2 + usize::from(fourth), usize::from(second))
 }
 
 /// The same of any number.
