@@ -173,6 +173,11 @@ impl<T> Slab<T> {
             prefetch(request);
             if head.place != Place::Run {
                 prefetch(&self.aside[next]);
+                // The neighbours in age of the head itself: they are written when it goes.
+                let Aside { older, newer, .. } = self.aside[slot as usize];
+                for neighbour in [older, newer].into_iter().filter_map(|slot| self.aside.get(slot as usize)) {
+                    prefetch(neighbour);
+                }
             }
         }
     }
