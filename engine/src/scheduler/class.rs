@@ -45,7 +45,6 @@ impl About {
 /// What a class makes of a request that comes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admitted {
-    /// Names no slot yet.
     pub(super) key: OrderKey,
     /// Cost \[tokens\].
     pub(super) cost: u64,
@@ -69,7 +68,7 @@ pub(super) struct Class {
     pub(super) active: bool,
     pub(super) max_queue_time: Option<Duration>,
     pub(super) exact: Exact,
-    /// Requests that are in heaps, in the order of their enqueueing.
+    /// Requests that did not come in order, in that of their enqueueing.
     pub(super) ages: Ages,
     pub(super) view: ViewId,
     pub(super) gate: GateId,
@@ -126,7 +125,7 @@ impl Class {
         self.requests += 1;
         self.raw += u128::from(snapshot.raw_isl_tokens());
         self.cached += u128::from(snapshot.cached_tokens());
-        let key = OrderKey::new(snapshot, self.order, sequence, NIL);
+        let key = OrderKey::new(snapshot, self.order, sequence);
         Admitted { key, cost: snapshot.cost(), expiry: self.expiry(snapshot) }
     }
 
@@ -187,7 +186,7 @@ impl Class {
     }
 }
 
-/// The ends of the list of a class's requests in heaps in the order of their enqueueing; the links are in the slab.
+/// The ends of the list of a class's requests that are in no run, in the order of their enqueueing; the links are in the slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ages {
     oldest: u32,

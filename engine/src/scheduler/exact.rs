@@ -6,17 +6,34 @@
 //! count.
 
 use super::heap::{HeapKey, IndexedHeap, Positions};
-use super::key::OrderKey;
+use super::key::{OrderKey, ShortKey};
 use super::lane::LaneId;
 use super::slab::NIL;
 
-/// Position of each exact lane among its like, [`NIL`] for none. Dense, because a heap that is sifted writes many.
+/// Position of each exact lane among its like, [`NIL`] for none, and the key that it has there. Apart, because a heap that
+/// is sifted writes many positions and reads hardly a key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ranks(Vec<u32>);
+pub(super) struct Ranks {
+    at: Vec<u32>,
+    keys: Vec<OrderKey>,
+}
+
+impl Ranks {
+    fn add(&mut self) {
+        self.at.push(NIL);
+        self.keys.push(OrderKey::LAST);
+    }
+}
 
 impl Positions for Ranks {
+    #[inline]
     fn place(&mut self, item: u32, at: u32) {
-        self.0[item as usize] = at;
+        self.at[item as usize] = at;
+    }
+
+    #[inline]
+    fn is_before(&self, a: u32, b: u32) -> bool {
+        self.keys[a as usize].is_before(&self.keys[b as usize])
     }
 }
 
@@ -30,17 +47,17 @@ pub(super) struct LaneRanks {
 impl LaneRanks {
     /// Makes room for one more lane, which is nowhere.
     pub(super) fn add(&mut self) {
-        self.open.0.push(NIL);
-        self.blocked.0.push(NIL);
+        self.open.add();
+        self.blocked.add();
     }
 }
 
 /// Heads of the exact lanes of a class, each naming its lane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exact {
-    open: IndexedHeap<OrderKey>,
+    open: IndexedHeap<ShortKey>,
     /// Every blocked lane, and open ones that do not count.
-    blocked: IndexedHeap<OrderKey>,
+    blocked: IndexedHeap<ShortKey>,
 }
 
 impl Exact {
@@ -51,18 +68,18 @@ impl Exact {
 
     /// The lane with the best head of those that may go.
     pub(super) fn best_open(&self) -> Option<LaneId> {
-        self.open.peek().map(OrderKey::item)
+        self.open.peek().map(HeapKey::item)
     }
 
     /// The lane with the best head of those that may not go.
     pub(super) fn best_blocked(&mut self, ranks: &mut LaneRanks) -> Option<LaneId> {
         loop {
             let lane = self.blocked.peek()?.item();
-            if ranks.open.0[lane as usize] == NIL {
+            if ranks.open.at[lane as usize] == NIL {
                 return Some(lane);
             }
             self.blocked.remove(0, &mut ranks.blocked);
-            ranks.blocked.0[lane as usize] = NIL;
+            ranks.blocked.at[lane as usize] = NIL;
         }
     }
 
@@ -71,39 +88,41 @@ impl Exact {
         self.open.iter().chain(self.blocked.iter()).map(HeapKey::item)
     }
 
-    /// Notes the head of a lane, whose key names the lane, and whether it may go; returns whether another head is the
-    /// best of the open ones now.
-    pub(super) fn note(&mut self, key: OrderKey, open: bool, ranks: &mut LaneRanks) -> bool {
-        let (best, lane) = (self.open.peek(), key.item());
+    /// Notes the key of a lane's head and whether it may go; returns whether another head may be the best of the open ones
+    /// now.
+    pub(super) fn note(&mut self, lane: LaneId, key: OrderKey, open: bool, ranks: &mut LaneRanks) -> bool {
+        let best = self.best_open();
         if open {
-            put(&mut self.open, key, &mut ranks.open);
+            put(&mut self.open, lane, key, &mut ranks.open);
         } else {
             drop_from(&mut self.open, lane, &mut ranks.open);
-            put(&mut self.blocked, key, &mut ranks.blocked);
+            put(&mut self.blocked, lane, key, &mut ranks.blocked);
         }
-        self.open.peek() != best
+        let now = self.best_open();
+        now != best || now == Some(lane)
     }
 
     /// Forgets a lane that has emptied; returns the same.
     pub(super) fn forget(&mut self, lane: LaneId, ranks: &mut LaneRanks) -> bool {
-        let best = self.open.peek();
+        let best = self.best_open();
         drop_from(&mut self.open, lane, &mut ranks.open);
         drop_from(&mut self.blocked, lane, &mut ranks.blocked);
-        self.open.peek() != best
+        self.best_open() != best
     }
 }
 
 /// Puts a lane where its head belongs.
-fn put(heap: &mut IndexedHeap<OrderKey>, key: OrderKey, ranks: &mut Ranks) {
-    match ranks.0[key.item() as usize] {
-        NIL => heap.push(key, ranks),
-        at if heap.at(at) == key => {}
-        at => heap.update(at, key, ranks),
+fn put(heap: &mut IndexedHeap<ShortKey>, lane: LaneId, key: OrderKey, ranks: &mut Ranks) {
+    let (at, before) = (ranks.at[lane as usize], std::mem::replace(&mut ranks.keys[lane as usize], key));
+    if at == NIL {
+        heap.push(ShortKey::new(key, lane), ranks);
+    } else if key != before {
+        heap.update(at, ShortKey::new(key, lane), ranks);
     }
 }
 
-fn drop_from(heap: &mut IndexedHeap<OrderKey>, lane: LaneId, ranks: &mut Ranks) {
-    let at = std::mem::replace(&mut ranks.0[lane as usize], NIL);
+fn drop_from(heap: &mut IndexedHeap<ShortKey>, lane: LaneId, ranks: &mut Ranks) {
+    let at = std::mem::replace(&mut ranks.at[lane as usize], NIL);
     if at != NIL {
         heap.remove(at, ranks);
     }

@@ -1,7 +1,6 @@
 //! The heads of the lanes, and what the ring is told of them.
 
 use super::class::Class;
-use super::heap::HeapKey;
 use super::lane::{Lane, LaneId};
 use super::slab::{NIL, Place, Slab};
 use super::{Scheduler, masks, ring};
@@ -99,7 +98,7 @@ impl<T> Scheduler<T> {
             return class.exact.forget(id, ranks);
         };
         let endpoints = lane.endpoints.0 as usize..lane.endpoints.1 as usize;
-        class.exact.note(head.key.with_item(id), pool.exact_open(class.view, endpoints, head.mask), ranks)
+        class.exact.note(id, head.key, pool.exact_open(class.view, endpoints, head.mask), ranks)
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
@@ -128,11 +127,12 @@ impl<T> Scheduler<T> {
         Some((slot, self.slab.hot(slot).mask))
     }
 
-    /// The best dispatchable head of a class while its pool gate is open, and while it is closed.
-    pub(super) fn candidates(&self, class: ClassId) -> [Option<u32>; 2] {
+    /// The best dispatchable head of a class while its pool gate is open, and while it is closed, by the head of its shared
+    /// lane with its mask.
+    fn candidates(&self, class: ClassId, shared: Option<(u32, u32)>) -> [Option<u32>; 2] {
         let state = &self.classes[class.index()];
         let exact = self.best_open(state);
-        match self.shared_head(class) {
+        match shared {
             None => [exact, exact],
             Some((slot, masks::NO_MASK)) => [self.better(Some(slot), exact), exact],
             Some((slot, mask)) => {
@@ -174,9 +174,10 @@ impl<T> Scheduler<T> {
     }
 
     fn refresh_unusual(&mut self, class: ClassId) {
-        let candidates = self.candidates(class);
+        let shared = self.shared_head(class);
+        let candidates = self.candidates(class, shared);
         let costs = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).cost));
-        let constrained = self.shared_head(class).is_some_and(|(_, mask)| mask != masks::NO_MASK);
+        let constrained = shared.is_some_and(|(_, mask)| mask != masks::NO_MASK);
         let state = &mut self.classes[class.index()];
         // It depends on some endpoints only, and not on its pool gate.
         if constrained && !std::mem::replace(&mut state.listed, true) {

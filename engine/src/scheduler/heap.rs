@@ -1,21 +1,38 @@
 //! An indexed 4-ary min-heap: it tells its owner where each item sits, so that any item can be removed or
 //! changed in O(log n), not only the smallest.
 //!
-//! Four children of 32 bytes share two cache lines, so a level costs about what a binary level does and there
+//! Four children of 16 bytes share a cache line or two, so a level costs about what a binary level does and there
 //! are half as many (LaMarca and Ladner, "The Influence of Caches on the Performance of Heaps", 1996, §4).
+
+use std::hint::select_unpredictable;
 
 /// A key that also names the item it belongs to.
 pub(super) trait HeapKey: Copy {
     /// The item that sits where this key sits.
     fn item(self) -> u32;
-    /// Whether this key goes first. Of two that tie, either may.
+    /// Whether this key goes first, unless they [tie](Self::ties).
     fn is_before(&self, other: &Self) -> bool;
+    /// Whether the owner of the items has to say which of them goes first. If not, and neither is before the other, either
+    /// may.
+    #[inline]
+    fn ties(&self, _other: &Self) -> bool {
+        false
+    }
 }
 
-/// Where the owner keeps the position of each item.
+/// The owner of the items, who keeps the position of each.
 pub(super) trait Positions {
     /// `item` now sits at `at`.
     fn place(&mut self, item: u32, at: u32);
+    /// Whether item `a` goes before item `b`, whose keys tie.
+    fn is_before(&self, _a: u32, _b: u32) -> bool {
+        unreachable!("the keys of these items do not tie")
+    }
+}
+
+#[inline]
+fn is_before<K: HeapKey, P: Positions + ?Sized>(a: &K, b: &K, positions: &P) -> bool {
+    if a.ties(b) { positions.is_before(a.item(), b.item()) } else { a.is_before(b) }
 }
 
 impl Positions for [u32] {
@@ -52,14 +69,6 @@ impl<K: HeapKey> IndexedHeap<K> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
-    }
-
-    /// The key at position `at`.
-    ///
-    /// # Panics
-    /// If nothing sits there.
-    pub(super) fn at(&self, at: u32) -> K {
-        self.keys[at as usize]
     }
 
     /// All keys, in no order.
@@ -101,7 +110,7 @@ impl<K: HeapKey> IndexedHeap<K> {
 
     /// Moves `key` from the hole at `at` to where it belongs.
     fn settle<P: Positions + ?Sized>(&mut self, at: usize, key: K, positions: &mut P) {
-        if at > 0 && key.is_before(&self.keys[(at - 1) / ARITY]) {
+        if at > 0 && is_before(&key, &self.keys[(at - 1) / ARITY], positions) {
             self.sift_up(at, key, positions);
         } else {
             self.sift_down(at, key, positions);
@@ -111,7 +120,7 @@ impl<K: HeapKey> IndexedHeap<K> {
     fn sift_up<P: Positions + ?Sized>(&mut self, mut at: usize, key: K, positions: &mut P) {
         while at > 0 {
             let parent = (at - 1) / ARITY;
-            if !key.is_before(&self.keys[parent]) {
+            if !is_before(&key, &self.keys[parent], positions) {
                 break;
             }
             self.set(at, self.keys[parent], positions);
@@ -127,12 +136,11 @@ impl<K: HeapKey> IndexedHeap<K> {
                 break;
             };
             let least = match children.first_chunk() {
-                Some(four) => least_of_four(four),
-                None => (1..children.len())
-                    .fold(0, |a, b| if children[b].is_before(&children[a]) { b } else { a }),
+                Some(four) => least_of_four(four, positions),
+                None => least(children, positions),
             };
             let child = children[least];
-            if !child.is_before(&key) {
+            if !is_before(&child, &key, positions) {
                 break;
             }
             self.set(at, child, positions);
@@ -147,12 +155,23 @@ impl<K: HeapKey> IndexedHeap<K> {
     }
 }
 
-/// Index of the smallest, without branches: which it is cannot be predicted.
+/// Index of the smallest, without branches: which it is cannot be predicted. Nor is a key read twice, as the second time
+/// would have to wait for the first comparison.
 #[inline]
-fn least_of_four<K: HeapKey>(keys: &[K; ARITY]) -> usize {
-    let a = usize::from(keys[1].is_before(&keys[0]));
-    let b = 2 + usize::from(keys[3].is_before(&keys[2]));
-    if keys[b].is_before(&keys[a]) { b } else { a }
+fn least_of_four<K: HeapKey, P: Positions + ?Sized>(keys: &[K; ARITY], positions: &P) -> usize {
+    let [k0, k1, k2, k3] = keys;
+    let (second, fourth) = (k1.is_before(k0), k3.is_before(k2));
+    let (a, b) = (select_unpredictable(second, *k1, *k0), select_unpredictable(fourth, *k3, *k2));
+    if k0.ties(k1) | k2.ties(k3) | a.ties(&b) {
+        return least(keys, positions);
+    }
+    select_unpredictable(b.is_before(&a), 2 + usize::from(fourth), usize::from(second))
+}
+
+/// The same of any number.
+#[cold]
+fn least<K: HeapKey, P: Positions + ?Sized>(keys: &[K], positions: &P) -> usize {
+    (1..keys.len()).fold(0, |a, b| if is_before(&keys[b], &keys[a], positions) { b } else { a })
 }
 
 #[cfg(test)]
@@ -245,7 +264,7 @@ mod tests {
             let last = Counted(u64::MAX - 1_000 + i, head);
             most = most.max(counted(&mut || heap.update(0, last, &mut positions[..])));
             let any = (mix(i) % u64::from(keys)) as u32;
-            let gone = heap.at(positions[any as usize]);
+            let gone = heap.keys[positions[any as usize] as usize];
             most = most.max(counted(&mut || _ = heap.remove(positions[any as usize], &mut positions[..])));
             most = most.max(counted(&mut || heap.push(gone, &mut positions[..])));
         }

@@ -1,17 +1,19 @@
 //! The order inside a lane, packed so that one comparison of two integers decides it.
 
+use std::hash::{Hash, Hasher};
+
 use super::heap::HeapKey;
 use crate::policy::{ClassSpec, QueuePolicy};
 use crate::request::Snapshot;
 
-/// Strict priority, deadline, policy key, enqueue sequence, and last the item that the key belongs to, from the
-/// most to the least significant bit. Sequences are unique, so the item never decides.
+/// Strict priority, deadline, policy key and enqueue sequence, from the most to the least significant bit. Sequences are
+/// unique, and so are keys.
 ///
 /// | bits of `hi` | what | bits of `lo` | what |
 /// |---|---|---|---|
 /// | 127…96 | `!strict_priority` | 127…96 | policy key, low half |
 /// | 95…32 | deadline \[ns\], all ones without one | 95…32 | sequence |
-/// | 31…0 | policy key, high half | 31…0 | item |
+/// | 31…0 | policy key, high half | 31…0 | nothing |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OrderKey {
     hi: u128,
@@ -19,8 +21,20 @@ pub(super) struct OrderKey {
 }
 
 /// See [`OrderKey::rank`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Rank(u128, u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rank {
+    policy: u64,
+    deadline: u64,
+    tier: u32,
+}
+
+impl Hash for Rank {
+    /// In two words: a hasher takes one at a time.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.policy);
+        state.write_u64(self.deadline ^ u64::from(self.tier) << 32);
+    }
+}
 
 /// How requests of one class are ordered after strict priority and deadline.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,13 +98,13 @@ impl OrderKey {
     pub(super) const LAST: Self = Self { hi: u128::MAX, lo: u128::MAX };
 
     #[inline(always)]
-    pub(super) fn new(snapshot: &Snapshot, order: Order, sequence: u64, item: u32) -> Self {
+    pub(super) fn new(snapshot: &Snapshot, order: Order, sequence: u64) -> Self {
         let tier = !snapshot.strict_priority();
         let deadline = snapshot.deadline_nanos();
         let policy = order.key(snapshot);
         Self {
             hi: u128::from(tier) << 96 | u128::from(deadline) << 32 | u128::from(policy >> 32),
-            lo: u128::from(policy) << 96 | u128::from(sequence) << 32 | u128::from(item),
+            lo: u128::from(policy) << 96 | u128::from(sequence) << 32,
         }
     }
 
@@ -99,38 +113,76 @@ impl OrderKey {
         (self.lo >> 32) as u64
     }
 
-    /// All that decides but the sequence. Requests of equal rank go in the order of their enqueueing.
-    pub(super) fn rank(self) -> Rank {
-        Rank(self.hi, (self.lo >> 96) as u32)
+    fn policy(self) -> u64 {
+        (self.hi as u64) << 32 | (self.lo >> 96) as u64
     }
 
-    /// The same place in the order, naming another item.
-    pub(super) fn with_item(self, item: u32) -> Self {
-        Self { lo: self.lo & !u128::from(u32::MAX) | u128::from(item), ..self }
+    /// All that decides but the sequence. Requests of equal rank go in the order of their enqueueing.
+    pub(super) fn rank(self) -> Rank {
+        Rank { policy: self.policy(), deadline: (self.hi >> 32) as u64, tier: (self.hi >> 96) as u32 }
+    }
+
+    /// Whether this key goes first, without a branch: it cannot be predicted.
+    #[inline]
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        (self.hi < other.hi) | ((self.hi == other.hi) & (self.lo < other.lo))
     }
 }
 
-impl HeapKey for OrderKey {
+/// A key shortened to what a heap can compare in one step, with the item that it belongs to. Of two that differ the smaller
+/// goes first; of two that are equal, the [`OrderKey`]s decide. Those of usual requests, without strict priority and
+/// deadline, are equal if their policy keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShortKey {
+    bits: u64,
+    item: u32,
+}
+
+impl ShortKey {
+    #[inline]
+    pub(super) fn new(key: OrderKey, item: u32) -> Self {
+        let policy = key.policy();
+        let usual = key.hi >> 32 == u128::MAX >> 32;
+        let bits = if usual && policy >> 63 == 1 {
+            policy
+        } else if usual {
+            // A negative time or float.
+            1 << 62 | policy >> 2
+        } else {
+            (key.hi >> 66) as u64
+        };
+        Self { bits, item }
+    }
+}
+
+impl HeapKey for ShortKey {
+    #[inline]
     fn item(self) -> u32 {
-        self.lo as u32
+        self.item
     }
 
-    /// Without a branch, which a heap could not predict.
     #[inline]
     fn is_before(&self, other: &Self) -> bool {
-        (self.hi < other.hi) | ((self.hi == other.hi) & (self.lo < other.lo))
+        self.bits < other.bits
+    }
+
+    #[inline]
+    fn ties(&self, other: &Self) -> bool {
+        self.bits == other.bits
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
     use crate::request::Request;
     use crate::time::Timestamp;
     use std::time::Duration;
 
     fn key(request: Request, arrival: u64, order: Order, sequence: u64) -> OrderKey {
-        OrderKey::new(&request.snapshot(Timestamp::from_nanos(arrival)).unwrap(), order, sequence, 7)
+        OrderKey::new(&request.snapshot(Timestamp::from_nanos(arrival)).unwrap(), order, sequence)
     }
 
     #[test]
@@ -185,11 +237,57 @@ mod tests {
         assert_eq!(ordered_bits(-0.0), ordered_bits(0.0));
     }
 
+    proptest! {
+        /// Priorities, deadlines and jumps of all sizes, and many equal ones.
+        #[test]
+        fn what_a_short_key_decides_the_key_decides_alike(
+            requests in prop::collection::vec((tiers(), deadlines(), jumps(), 1..4u64, arrivals()), 2..60),
+            order in prop::sample::select(vec![
+                Order::Fcfs,
+                Order::Wspt,
+                Order::AgedWspt { tokens_per_second: 1.0 },
+            ]),
+        ) {
+            let keys: Vec<_> = requests
+                .into_iter()
+                .zip(0..)
+                .map(|((strict_priority, deadline, priority_jump, cost, arrival), sequence)| {
+                    let deadline = deadline.map(Duration::from_nanos);
+                    let request = Request { strict_priority, deadline, priority_jump, ..Request::new(cost, 0) };
+                    key(request, arrival, order, sequence)
+                })
+                .collect();
+            for (a, b) in keys.iter().flat_map(|a| keys.iter().map(move |b| (a, b))) {
+                let (short_a, short_b) = (ShortKey::new(*a, 1), ShortKey::new(*b, 2));
+                prop_assert_eq!(short_a.ties(&short_b), short_a.bits == short_b.bits);
+                prop_assert!(short_a.ties(&short_b) || short_a.is_before(&short_b) == a.is_before(b), "{a:?} {b:?}");
+                prop_assert!(a.rank() != b.rank() || short_a.ties(&short_b));
+            }
+        }
+    }
+
+    fn tiers() -> impl Strategy<Value = u32> {
+        prop_oneof![4 => Just(0), 1 => 1..3u32, 1 => any::<u32>(), 1 => Just(u32::MAX)]
+    }
+
+    fn deadlines() -> impl Strategy<Value = Option<u64>> {
+        prop_oneof![4 => Just(None), 1 => (0..3u64).prop_map(Some), 1 => any::<u64>().prop_map(Some)]
+    }
+
+    fn jumps() -> impl Strategy<Value = f64> {
+        prop_oneof![4 => Just(0.0), 1 => 0.0..20.0, 1 => Just(1e-9), 1 => Just(f64::MAX)]
+    }
+
+    fn arrivals() -> impl Strategy<Value = u64> {
+        prop_oneof![2 => 0..4u64, 1 => any::<u64>(), 1 => Just(u64::MAX)]
+    }
+
+    /// What an exact lane costs most: its head and the next one differ by nothing but the nanosecond.
     #[test]
-    fn the_item_can_be_read_and_replaced() {
-        let k = key(Request::new(1, 0), u64::MAX, Order::Fcfs, u64::MAX);
-        assert_eq!(k.item(), 7);
-        assert_eq!(k.with_item(u32::MAX).item(), u32::MAX);
-        assert_eq!(k.with_item(3).with_item(7), k);
+    fn short_keys_tell_usual_requests_one_nanosecond_apart() {
+        let at = |nanos| ShortKey::new(key(Request::new(1, 0), nanos, Order::Fcfs, 0), 0);
+        for arrival in [0, 1, 1_000_000_007, i64::MAX as u64 - 1] {
+            assert!(at(arrival).is_before(&at(arrival + 1)));
+        }
     }
 }

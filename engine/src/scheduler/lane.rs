@@ -1,7 +1,8 @@
 //! A lane: the waiting requests of one class with one pin, or with none, in order.
 //!
 //! Requests that come in order, which is what FCFS traffic does, form the **run**, a list through the slab:
-//! appending, taking the first and removing any is O(1). The others go to a heap. The head is the smaller of both.
+//! appending, taking the first and removing any is O(1). So is putting one in **front** of it, which is what a request does
+//! that overtakes all of the run. The others go to a heap. The head is the smaller of both.
 //!
 //! Where ranks repeat, as costs do, the heap holds one **leader** for each rank and the others of that rank wait behind it
 //! in a list: the heap is as large as there are ranks, and taking a leader that has somebody behind it is O(1).
@@ -9,8 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use super::heap::{HeapKey, IndexedHeap};
-use super::key::OrderKey;
-use super::key::Rank;
+use super::key::{Rank, ShortKey};
 use super::slab::{Hot, NIL, Place, Slab};
 use crate::request::Pin;
 
@@ -35,10 +35,12 @@ impl Anchor {
 pub(super) struct Lane {
     first: u32,
     last: u32,
+    /// The last of those that were put in front of the run.
+    front: u32,
     len: u32,
     /// Class that owns the lane.
     pub(super) class: u32,
-    heap: IndexedHeap<OrderKey>,
+    heap: IndexedHeap<ShortKey>,
     /// The last of each rank in the heap, if they are gathered.
     tails: Option<Box<FxHashMap<Rank, u32>>>,
     /// What the lane's requests are pinned to; `None` for the shared lane.
@@ -58,6 +60,7 @@ impl Lane {
             anchor: Anchor::NOWHERE,
             first: NIL,
             last: NIL,
+            front: NIL,
             heap: IndexedHeap::default(),
             tails: None,
             len: 0,
@@ -68,9 +71,12 @@ impl Lane {
     #[inline]
     pub(super) fn head<T>(&self, slab: &Slab<T>) -> Option<u32> {
         match (self.first, self.heap.peek()) {
-            (NIL, top) => top.map(OrderKey::item),
+            (NIL, top) => top.map(HeapKey::item),
             (first, None) => Some(first),
-            (first, Some(top)) => Some(if top.is_before(&slab.hot(first).key) { top.item() } else { first }),
+            (first, Some(top)) => {
+                let top = top.item();
+                Some(if slab.hot(top).key.is_before(&slab.hot(first).key) { top } else { first })
+            }
         }
     }
 
@@ -91,12 +97,28 @@ impl Lane {
             return (false, true);
         }
         self.first = slot;
-        (self.heap.peek().is_none_or(|top| hot.key.is_before(&top)), true)
+        (self.heap.is_empty() || self.beats_heap(slot, slab), true)
+    }
+
+    /// Whether the request in `slot` goes before all that are in the heap.
+    #[inline(never)]
+    fn beats_heap<T>(&self, slot: u32, slab: &Slab<T>) -> bool {
+        self.heap.peek().is_none_or(|top| slab.hot(slot).key.is_before(&slab.hot(top.item()).key))
     }
 
     #[inline(never)]
     fn push_to_heap<T>(&mut self, slot: u32, repeat: bool, slab: &mut Slab<T>) -> bool {
         let key = slab.hot(slot).key;
+        if key.is_before(&slab.hot(self.first).key) {
+            let first = std::mem::replace(&mut self.first, slot);
+            slab.hot_mut(first).before = slot;
+            let hot = slab.hot_mut(slot);
+            (hot.before, hot.next, hot.place) = (NIL, first, Place::Front);
+            if self.front == NIL {
+                self.front = slot;
+            }
+            return self.beats_heap(slot, slab);
+        }
         if repeat {
             let tail = self.tails.get_or_insert_default().insert(key.rank(), slot);
             if let Some(tail) = tail {
@@ -108,8 +130,8 @@ impl Lane {
         }
         let hot = slab.hot_mut(slot);
         (hot.next, hot.place) = (NIL, Place::Leader);
-        self.heap.push(key, slab);
-        slab.position(slot) == 0 && (self.first == NIL || key.is_before(&slab.hot(self.first).key))
+        self.heap.push(ShortKey::new(key, slot), slab);
+        false
     }
 
     /// Takes the request in `slot`, which is `hot`, out of the order; the slab keeps it.
@@ -117,7 +139,12 @@ impl Lane {
     pub(super) fn unlink<T>(&mut self, slot: u32, hot: &Hot, slab: &mut Slab<T>) {
         self.len -= 1;
         if hot.place != Place::Run {
-            return self.unlink_from_heap(slot, slab);
+            if hot.place != Place::Front {
+                return self.unlink_from_heap(slot, slab);
+            }
+            if self.front == slot {
+                self.front = hot.before;
+            }
         }
         match hot.before {
             NIL => self.first = hot.next,
@@ -152,7 +179,7 @@ impl Lane {
             let hot = slab.hot_mut(next);
             hot.place = Place::Leader;
             let key = hot.key;
-            self.heap.replace(at, key, slab);
+            self.heap.replace(at, ShortKey::new(key, next), slab);
         }
     }
 
@@ -169,14 +196,15 @@ impl Lane {
 
     /// Empties the lane without looking into it.
     pub(super) fn forget_all(&mut self) {
-        (self.first, self.last, self.len) = (NIL, NIL, 0);
+        (self.first, self.last, self.front, self.len) = (NIL, NIL, NIL, 0);
         self.heap.clear();
         self.tails = None;
     }
 
-    /// The request that was enqueued first of those in the run, which is in that order too.
-    pub(super) fn oldest_of_run(&self) -> Option<u32> {
-        (self.first != NIL).then_some(self.first)
+    /// The request that was enqueued first of those in the run, which is in that order too, and not in front of it.
+    pub(super) fn oldest_of_run<T>(&self, slab: &Slab<T>) -> Option<u32> {
+        let oldest = if self.front == NIL { self.first } else { slab.hot(self.front).next };
+        (oldest != NIL).then_some(oldest)
     }
 
     pub(super) fn len(&self) -> u32 {

@@ -1,5 +1,6 @@
 //! The table of all lanes: found by class and pin, and by the endpoint whose load they depend on.
 
+use std::hash::{Hash, Hasher};
 use std::ops::{Index, IndexMut};
 
 use rustc_hash::FxHashMap;
@@ -8,6 +9,7 @@ use super::exact::LaneRanks;
 use super::lane::{Anchor, Lane, LaneId};
 use super::pool::{EndpointIndex, Pool};
 use crate::request::Pin;
+use crate::worker::WorkerId;
 
 /// All lanes. Shared lanes come first and stay; exact lanes come with their first request and go with the last.
 #[derive(Clone, Debug, Default)]
@@ -15,10 +17,26 @@ pub(super) struct Lanes {
     lanes: Vec<Lane>,
     ranks: LaneRanks,
     free: Vec<LaneId>,
-    by_pin: FxHashMap<(u32, Pin), LaneId>,
+    by_pin: FxHashMap<Owner, LaneId>,
     /// Exact lanes by what they wait for: one list per endpoint, then one per worker for pins without a rank.
     anchored: Vec<Vec<LaneId>>,
     endpoints: usize,
+}
+
+/// Whose exact lane it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    class: u32,
+    pin: Pin,
+}
+
+impl Hash for Owner {
+    /// In two words: a hasher takes one at a time.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Pin { worker: WorkerId(worker), rank } = self.pin;
+        state.write_u64(worker);
+        state.write_u64(u64::from(self.class) << 32 | u64::from(rank.unwrap_or(u32::MAX)));
+    }
 }
 
 impl Lanes {
@@ -45,7 +63,7 @@ impl Lanes {
 
     /// The exact lane of a class for a pin, made if need be.
     pub(super) fn exact(&mut self, class: u32, pin: Pin, pool: &Pool) -> LaneId {
-        if let Some(&id) = self.by_pin.get(&(class, pin)) {
+        if let Some(&id) = self.by_pin.get(&Owner { class, pin }) {
             return id;
         }
         let id = match self.free.pop() {
@@ -57,7 +75,7 @@ impl Lanes {
             }
             None => self.add(Lane::new(class, Some(pin))),
         };
-        self.by_pin.insert((class, pin), id);
+        self.by_pin.insert(Owner { class, pin }, id);
         self.anchor(id, pin, pool);
         id
     }
@@ -66,7 +84,7 @@ impl Lanes {
     pub(super) fn drop_exact(&mut self, id: LaneId) {
         let Lane { class, pin, anchor, .. } = self.lanes[id as usize];
         let pin = pin.expect("only exact lanes are dropped");
-        self.by_pin.remove(&(class, pin));
+        self.by_pin.remove(&Owner { class, pin });
         self.lanes[id as usize].anchor = Anchor::NOWHERE;
         if let Some(list) = self.anchored.get_mut(anchor.list as usize) {
             list.swap_remove(anchor.at as usize);
@@ -95,7 +113,7 @@ impl Lanes {
         self.anchored.iter_mut().for_each(Vec::clear);
         let lists = pool.len() + pool.workers().workers().len();
         self.anchored.resize_with(lists, Vec::new);
-        let exact: Vec<_> = self.by_pin.iter().map(|(&(_, pin), &id)| (pin, id)).collect();
+        let exact: Vec<_> = self.by_pin.iter().map(|(owner, &id)| (owner.pin, id)).collect();
         for &(pin, id) in &exact {
             self.anchor(id, pin, pool);
         }

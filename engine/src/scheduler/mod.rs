@@ -248,7 +248,7 @@ impl<T> Scheduler<T> {
             false => masks::NO_MASK,
         };
         let hot = Hot {
-            key: key.with_item(name.slot),
+            key,
             cost,
             before: NIL,
             next: NIL,

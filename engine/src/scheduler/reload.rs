@@ -104,7 +104,7 @@ impl<T> Scheduler<T> {
         self.classes[class as usize].ages = Ages::EMPTY;
         for slot in slots {
             let sequence = self.slab.hot(slot).key.sequence();
-            let key = OrderKey::new(&self.slab.request(slot).snapshot, order, sequence, slot);
+            let key = OrderKey::new(&self.slab.request(slot).snapshot, order, sequence);
             let hot = Hot { key, ..*self.slab.hot(slot) };
             self.classes[class as usize].put_in_lane(slot, hot, &mut self.lanes[hot.lane], &mut self.slab);
         }

@@ -13,6 +13,8 @@ pub(super) const NIL: u32 = u32::MAX;
 pub(super) enum Place {
     /// In the run.
     Run,
+    /// In front of the run, in the same list.
+    Front,
     /// In the heap, perhaps with members behind it.
     Leader,
     /// Behind a leader.
@@ -46,7 +48,7 @@ pub(super) struct Hot {
 pub(super) struct Aside {
     /// Position in the heap of expiries, if the request is there.
     pub(super) expiry_at: u32,
-    /// Of requests in heaps: the slots of those of the class that were enqueued before and after this one.
+    /// Of requests that did not come in order: the slots of those of the class that were enqueued before and after this one.
     pub(super) older: u32,
     pub(super) newer: u32,
 }
@@ -175,6 +177,11 @@ impl<T> Slab<T> {
             prefetch(request);
             if head.place != Place::Run {
                 prefetch(&self.aside[next]);
+                // The neighbours in age of the head itself: they are written when it goes.
+                let Aside { older, newer, .. } = self.aside[slot as usize];
+                for neighbour in [older, newer].into_iter().filter_map(|slot| self.aside.get(slot as usize)) {
+                    prefetch(neighbour);
+                }
             }
         }
     }
@@ -230,8 +237,13 @@ impl RequestKey {
 }
 
 impl<T> Positions for Slab<T> {
+    #[inline]
     fn place(&mut self, item: u32, at: u32) {
         self.positions[item as usize] = at;
+    }
+
+    fn is_before(&self, a: u32, b: u32) -> bool {
+        self.hot(a).key.is_before(&self.hot(b).key)
     }
 }
 
