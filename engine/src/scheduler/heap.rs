@@ -15,7 +15,7 @@ pub(super) trait HeapKey: Copy {
     /// Whether the owner of the items has to say which of them goes first. If not, and neither is before the other, either
     /// may.
     #[inline]
-    fn ties(&self, _other: &Self) -> bool {
+    fn ties(&self, _: &Self) -> bool {
         false
     }
 }
@@ -25,7 +25,7 @@ pub(super) trait Positions {
     /// `item` now sits at `at`.
     fn place(&mut self, item: u32, at: u32);
     /// Whether item `a` goes before item `b`, whose keys tie.
-    fn is_before(&self, _a: u32, _b: u32) -> bool {
+    fn is_before(&self, _: u32, _: u32) -> bool {
         unreachable!("the keys of these items do not tie")
     }
 }
@@ -179,13 +179,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A key shortened to its upper bits: the owner has the whole one, and equals go by number.
     impl HeapKey for (u8, u32) {
         fn item(self) -> u32 {
             self.1
         }
 
         fn is_before(&self, other: &Self) -> bool {
-            self < other
+            self.0 / 8 < other.0 / 8
+        }
+
+        fn ties(&self, other: &Self) -> bool {
+            self.0 / 8 == other.0 / 8
+        }
+    }
+
+    struct Owner {
+        at: [u32; 300],
+        keys: [u8; 300],
+    }
+
+    impl Positions for Owner {
+        fn place(&mut self, item: u32, at: u32) {
+            self.at[item as usize] = at;
+        }
+
+        fn is_before(&self, a: u32, b: u32) -> bool {
+            (self.keys[a as usize], a) < (self.keys[b as usize], b)
         }
     }
 
@@ -194,34 +214,36 @@ mod tests {
         #[test]
         fn agrees_with_a_sorted_list(ops in prop::collection::vec((0u8..4, any::<u8>(), any::<u8>()), 1..300)) {
             let mut heap = IndexedHeap::default();
-            let mut positions = [u32::MAX; 300];
+            let mut owner = Owner { at: [u32::MAX; 300], keys: [0; 300] };
             let mut list: Vec<(u8, u32)> = Vec::new();
             for (next, (op, key, pick)) in ops.into_iter().enumerate() {
                 let chosen = if list.is_empty() { None } else { Some(pick as usize % list.len()) };
                 match (op, chosen) {
                     (2, Some(i)) => {
                         let old = list.remove(i);
-                        let at = positions[old.1 as usize];
-                        prop_assert_eq!(heap.remove(at, &mut positions[..]), old);
+                        let at = owner.at[old.1 as usize];
+                        prop_assert_eq!(heap.remove(at, &mut owner), old);
                     }
                     (3, Some(i)) => {
                         list[i].0 = key;
-                        heap.update(positions[list[i].1 as usize], list[i], &mut positions[..]);
+                        owner.keys[list[i].1 as usize] = key;
+                        heap.update(owner.at[list[i].1 as usize], list[i], &mut owner);
                     }
                     (1, Some(_)) => {
                         list.sort();
-                        prop_assert_eq!(heap.remove(0, &mut positions[..]), list.remove(0));
+                        prop_assert_eq!(heap.remove(0, &mut owner), list.remove(0));
                     }
                     _ => {
+                        owner.keys[next] = key;
                         list.push((key, next as u32));
-                        heap.push((key, next as u32), &mut positions[..]);
+                        heap.push((key, next as u32), &mut owner);
                     }
                 }
                 list.sort();
                 prop_assert_eq!(heap.peek(), list.first().copied());
                 prop_assert_eq!(heap.second(), list.get(1).copied());
                 for (at, k) in heap.keys.iter().enumerate() {
-                    prop_assert_eq!(positions[k.1 as usize], at as u32);
+                    prop_assert_eq!(owner.at[k.1 as usize], at as u32);
                 }
             }
         }
