@@ -51,7 +51,7 @@ pub(super) struct Admitted {
     pub(super) expiry: Option<Timestamp>,
 }
 
-/// One class: first what usual requests touch.
+/// One class: two cache lines, and all that most requests touch is in the first.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Class {
@@ -67,7 +67,8 @@ pub(super) struct Class {
     /// Whether requests still come to this class; if not, it drains.
     pub(super) active: bool,
     pub(super) max_queue_time: Option<Duration>,
-    pub(super) exact: Exact,
+    /// Its exact lanes, if it ever had one.
+    pub(super) exact: Option<Box<Exact>>,
     /// Requests that did not come in order, in that of their enqueueing.
     pub(super) ages: Ages,
     pub(super) view: ViewId,
@@ -86,7 +87,7 @@ impl Class {
             view: ViewId(u32::MAX),
             gate: GateId(u32::MAX),
             shared,
-            exact: Exact::default(),
+            exact: None,
             listed: false,
             max_queue_time: spec.max_queue_time,
             active: true,
@@ -113,6 +114,12 @@ impl Class {
             raw_isl_tokens: saturate(self.raw),
             cached_tokens: saturate(self.cached),
         }
+    }
+
+    /// The exact lane with the best head of those that may go.
+    #[inline]
+    pub(super) fn best_open(&self) -> Option<LaneId> {
+        self.exact.as_ref()?.best_open()
     }
 
     pub(super) fn has_waiting(&self) -> bool {

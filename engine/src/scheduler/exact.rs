@@ -61,11 +61,6 @@ pub(super) struct Exact {
 }
 
 impl Exact {
-    /// Whether no lane may go.
-    pub(super) fn none_open(&self) -> bool {
-        self.open.is_empty()
-    }
-
     /// The lane with the best head of those that may go.
     pub(super) fn best_open(&self) -> Option<LaneId> {
         self.open.peek().map(HeapKey::item)

@@ -69,14 +69,14 @@ impl<T> Scheduler<T> {
             lane: hot.lane,
             cost: hot.cost,
             still_waiting: class.has_waiting(),
-            head: usual_head(class, lane, slab),
+            head: if hot.lane == class.shared { usual_head(class, lane, slab) } else { None },
         }
     }
 
     /// After another request has become the head of a lane, or none.
     pub(super) fn head_changed(&mut self, lane: LaneId) {
         let class = ClassId(self.lanes[lane].class);
-        if self.lanes[lane].pin.is_some() {
+        if self.classes[class.index()].shared != lane {
             let best_changed = self.rank_lane(lane);
             if self.lanes[lane].is_empty() {
                 self.lanes.drop_exact(lane);
@@ -93,12 +93,13 @@ impl<T> Scheduler<T> {
     pub(super) fn rank_lane(&mut self, id: LaneId) -> bool {
         let Self { lanes, slab, pool, classes, .. } = self;
         let (lane, ranks) = lanes.with_ranks(id);
-        let class = &mut classes[lane.class as usize];
+        let Class { exact, view, .. } = &mut classes[lane.class as usize];
+        let exact = exact.get_or_insert_default();
         let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
-            return class.exact.forget(id, ranks);
+            return exact.forget(id, ranks);
         };
         let endpoints = lane.endpoints.0 as usize..lane.endpoints.1 as usize;
-        class.exact.note(id, head.key, pool.exact_open(class.view, endpoints, head.mask), ranks)
+        exact.note(id, head.key, pool.exact_open(*view, endpoints, head.mask), ranks)
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
@@ -145,7 +146,7 @@ impl<T> Scheduler<T> {
     /// The best head of a class, dispatchable or not.
     pub(super) fn best_head(&mut self, class: ClassId) -> Option<u32> {
         let state = &mut self.classes[class.index()];
-        let blocked = state.exact.best_blocked(self.lanes.ranks());
+        let blocked = state.exact.as_mut().and_then(|exact| exact.best_blocked(self.lanes.ranks()));
         let state = &self.classes[class.index()];
         let head = |lane: LaneId| self.lanes[lane].head(&self.slab);
         let exact = self.better(blocked.and_then(head), self.best_open(state));
@@ -153,7 +154,7 @@ impl<T> Scheduler<T> {
     }
 
     fn best_open(&self, class: &Class) -> Option<u32> {
-        self.lanes[class.exact.best_open()?].head(&self.slab)
+        self.lanes[class.best_open()?].head(&self.slab)
     }
 
     fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
@@ -187,11 +188,11 @@ impl<T> Scheduler<T> {
     }
 }
 
-/// The candidate of a class if it depends on its pool gate only: the head of its shared lane, if it has no
+/// The candidate of a class if it depends on its pool gate only: the head of its shared `lane`, if it has no
 /// constraints and nothing that is pinned may go. Its slot and cost; [`NIL`] and [`ring::NONE`] if nothing waits.
 #[inline]
 fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64)> {
-    if lane.pin.is_some() || !class.exact.none_open() {
+    if class.best_open().is_some() {
         return None;
     }
     let Some(slot) = lane.head(slab) else { return Some((NIL, ring::NONE)) };

@@ -29,20 +29,26 @@ impl Anchor {
     pub(super) const NOWHERE: Self = Self { list: NIL, at: NIL };
 }
 
-/// One lane: first what usual requests touch.
+/// Requests that came neither in order nor before all that did.
+#[derive(Clone, Debug, Default)]
+struct Others {
+    heap: IndexedHeap<ShortKey>,
+    /// The last of each rank in the heap, if they are gathered.
+    tails: Option<FxHashMap<Rank, u32>>,
+}
+
+/// One lane: one cache line.
 #[derive(Clone, Debug)]
-#[repr(C, align(64))]
+#[repr(align(64))]
 pub(super) struct Lane {
     first: u32,
     last: u32,
     /// The last of those that were put in front of the run.
     front: u32,
     len: u32,
+    others: Option<Box<Others>>,
     /// Class that owns the lane.
     pub(super) class: u32,
-    heap: IndexedHeap<ShortKey>,
-    /// The last of each rank in the heap, if they are gathered.
-    tails: Option<Box<FxHashMap<Rank, u32>>>,
     /// What the lane's requests are pinned to; `None` for the shared lane.
     pub(super) pin: Option<Pin>,
     /// The endpoints that the pin means, in the current worker snapshot.
@@ -61,20 +67,24 @@ impl Lane {
             first: NIL,
             last: NIL,
             front: NIL,
-            heap: IndexedHeap::default(),
-            tails: None,
             len: 0,
+            others: None,
         }
+    }
+
+    /// The slot of the best request in the heap.
+    #[inline]
+    fn top(&self) -> Option<u32> {
+        self.others.as_ref()?.heap.peek().map(HeapKey::item)
     }
 
     /// The slot of the head.
     #[inline]
     pub(super) fn head<T>(&self, slab: &Slab<T>) -> Option<u32> {
-        match (self.first, self.heap.peek()) {
-            (NIL, top) => top.map(HeapKey::item),
+        match (self.first, self.top()) {
+            (NIL, top) => top,
             (first, None) => Some(first),
             (first, Some(top)) => {
-                let top = top.item();
                 Some(if slab.hot(top).key.is_before(&slab.hot(first).key) { top } else { first })
             }
         }
@@ -97,13 +107,13 @@ impl Lane {
             return (false, true);
         }
         self.first = slot;
-        (self.heap.is_empty() || self.beats_heap(slot, slab), true)
+        (self.others.is_none() || self.beats_heap(slot, slab), true)
     }
 
     /// Whether the request in `slot` goes before all that are in the heap.
     #[inline(never)]
     fn beats_heap<T>(&self, slot: u32, slab: &Slab<T>) -> bool {
-        self.heap.peek().is_none_or(|top| slab.hot(slot).key.is_before(&slab.hot(top.item()).key))
+        self.top().is_none_or(|top| slab.hot(slot).key.is_before(&slab.hot(top).key))
     }
 
     #[inline(never)]
@@ -119,8 +129,9 @@ impl Lane {
             }
             return self.beats_heap(slot, slab);
         }
+        let Others { heap, tails } = &mut **self.others.get_or_insert_default();
         if repeat {
-            let tail = self.tails.get_or_insert_default().insert(key.rank(), slot);
+            let tail = tails.get_or_insert_default().insert(key.rank(), slot);
             if let Some(tail) = tail {
                 slab.hot_mut(tail).next = slot;
                 let hot = slab.hot_mut(slot);
@@ -130,7 +141,7 @@ impl Lane {
         }
         let hot = slab.hot_mut(slot);
         (hot.next, hot.place) = (NIL, Place::Leader);
-        self.heap.push(ShortKey::new(key, slot), slab);
+        heap.push(ShortKey::new(key, slot), slab);
         false
     }
 
@@ -159,10 +170,11 @@ impl Lane {
     #[inline(never)]
     fn unlink_from_heap<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
         let Hot { key, before, next, place, .. } = *slab.hot(slot);
+        let Others { heap, tails } = &mut **self.others.as_mut().expect("the request is among them");
         if place == Place::Member {
             slab.hot_mut(before).next = next;
             if next == NIL {
-                let tails = self.tails.as_mut().expect("who is behind a leader was gathered");
+                let tails = tails.as_mut().expect("who is behind a leader was gathered");
                 tails.insert(key.rank(), before);
             } else {
                 slab.hot_mut(next).before = before;
@@ -171,15 +183,15 @@ impl Lane {
         }
         let at = slab.position(slot);
         if next == NIL {
-            self.heap.remove(at, slab);
-            if let Some(tails) = &mut self.tails {
+            heap.remove(at, slab);
+            if let Some(tails) = tails {
                 tails.remove(&key.rank());
             }
         } else {
             let hot = slab.hot_mut(next);
             hot.place = Place::Leader;
             let key = hot.key;
-            self.heap.replace(at, ShortKey::new(key, next), slab);
+            heap.replace(at, ShortKey::new(key, next), slab);
         }
     }
 
@@ -189,7 +201,8 @@ impl Lane {
             let next = |&slot: &u32| Some(slab.hot(slot).next).filter(|&s| s != NIL);
             std::iter::successors(Some(first).filter(|&s| s != NIL), next)
         };
-        let slots = list(self.first).chain(self.heap.iter().flat_map(|leader| list(leader.item()))).collect();
+        let leaders = self.others.iter().flat_map(|others| others.heap.iter()).map(HeapKey::item);
+        let slots = list(self.first).chain(leaders.flat_map(list)).collect();
         self.forget_all();
         slots
     }
@@ -197,8 +210,7 @@ impl Lane {
     /// Empties the lane without looking into it.
     pub(super) fn forget_all(&mut self) {
         (self.first, self.last, self.front, self.len) = (NIL, NIL, NIL, 0);
-        self.heap.clear();
-        self.tails = None;
+        self.others = None;
     }
 
     /// The request that was enqueued first of those in the run, which is in that order too, and not in front of it.
@@ -213,5 +225,15 @@ impl Lane {
 
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_one_cache_line() {
+        assert_eq!(size_of::<Lane>(), 64);
     }
 }
