@@ -282,7 +282,7 @@ impl Calendar {
 
     /// The only place that is noted, if it is known to be that.
     #[inline]
-    pub(super) fn alone(&self) -> Option<usize> {
+    fn alone(&self) -> Option<usize> {
         (self.alone != NIL).then_some(self.alone as usize)
     }
 
