@@ -45,7 +45,7 @@ impl Bits {
     }
 
     /// Moves a number from [`SOON`] to [`NEXT`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn postpone(&mut self, number: usize) {
         let at = number / BITS;
         let word = &mut self.words[at];

@@ -165,15 +165,18 @@ impl Calendar {
     /// returns whether it did.
     #[inline(always)]
     pub(super) fn note_quickly(&mut self, k: usize, place: &mut Place) -> bool {
+        if !matches!(place.note, Note::Alone | Note::Soon) {
+            return false;
+        }
         let grants = place.grants();
         place.due = place.settled.wrapping_add(grants);
         if place.note == Note::Alone {
             return grants < HORIZON;
         }
-        if place.note != Note::Soon || !self.missed.is_empty() || grants > 1 {
+        if grants > 1 || !self.missed.is_empty() {
             return false;
         }
-        if self.rounds(k, place) == 2 {
+        if self.rounds_to(place.due) == 2 {
             self.bits.postpone(self.number(k, place));
             place.note = Note::Next;
         }
@@ -279,7 +282,7 @@ impl Calendar {
 
     /// The only place that is noted, if it is known to be that.
     #[inline]
-    pub(super) fn alone(&self) -> Option<usize> {
+    fn alone(&self) -> Option<usize> {
         (self.alone != NIL).then_some(self.alone as usize)
     }
 

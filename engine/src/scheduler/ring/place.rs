@@ -7,16 +7,16 @@ use crate::scheduler::slab::NIL;
 /// Where a class is noted in the calendar of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Note {
-    /// Nowhere: it has no candidate.
-    None,
+    /// As the only one of its group, whenever it is due.
+    Alone,
     /// By a bit: due when the sweep passes it in this round, or before.
     Soon,
     /// By a bit: due one round later. Since then that round may have begun.
     Next,
     /// In the heap: due later still.
     Later,
-    /// As the only one of its group, whenever it is due.
-    Alone,
+    /// Nowhere: it has no candidate.
+    None,
 }
 
 /// One class in the ring \[deficit, quantum and cost in tokens\]: one cache line.
