@@ -312,12 +312,7 @@ impl<T> Scheduler<T> {
             self.recheck_constrained();
         }
         let Winner { place, slot } = self.ring.pick()?;
-        if let Some((class, slot)) = self.ring.ahead() {
-            self.slab.prefetch(slot);
-            let class = &self.classes[class.index()];
-            crate::sync::prefetch(class);
-            crate::sync::prefetch(&self.lanes[class.shared]);
-        }
+        self.slab.prefetch(self.ring.ahead());
         // It was the head of its lane.
         let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot);
         match head {

@@ -157,7 +157,7 @@ impl<T> Slab<T> {
         self.hot.get(key.slot as usize).is_some_and(|h| h.lane != NIL && h.generation == key.generation)
     }
 
-    /// Asks for a slot to be brought near.
+    /// Asks for a slot to be brought near, if there is one of this number.
     #[inline]
     pub(super) fn prefetch(&self, slot: u32) {
         if let (Some(hot), Some(request)) = (self.hot.get(slot as usize), self.requests.get(slot as usize)) {

@@ -298,12 +298,12 @@ impl Ring {
         Some(Winner { place: place as u32, slot: self.places[place].slot })
     }
 
-    /// The class that is likely to be picked next after the picked one, and the slot of its candidate: what they need can
-    /// be brought near. `None` if it is near already, as among few classes.
+    /// The slot of the candidate that is likely to be picked next after the picked one, so that it can be brought near.
+    /// [`NIL`] if nobody knows, or it is near already.
     #[inline]
-    pub(super) fn ahead(&mut self) -> Option<(ClassId, u32)> {
+    pub(super) fn ahead(&mut self) -> u32 {
         let k = std::mem::replace(&mut self.ahead, NIL) as usize;
-        self.places.get(k).map(|place| (self.class_at[k], place.slot))
+        self.places.get(k).map_or(NIL, |place| place.slot)
     }
 
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next

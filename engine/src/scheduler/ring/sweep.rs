@@ -3,8 +3,8 @@
 use super::Ring;
 use super::place::Note;
 
-/// So many classes are near the processor anyway.
-const FEW: usize = 256;
+/// The heads of so many classes are near the processor anyway.
+const FEW: usize = 16;
 
 impl Ring {
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
