@@ -179,20 +179,23 @@ impl Constraints {
 }
 
 /// What the scheduler knows of a request: taken once at arrival, never recomputed while it waits.
+// In this order the compiler writes what is absent as a constant; with the list and the constraints side by side it copied
+// both through the stack.
 #[derive(Clone, Debug, PartialEq)]
+#[repr(C)]
 pub struct Snapshot {
-    raw: u64,
-    cached: u64,
-    cached_on: Option<DataArc<[CachedOn]>>,
-    /// The list is in strictly ascending order of worker ids.
-    ascending: bool,
-    strict_priority: u32,
-    jump: f64,
     pin: Option<Pin>,
     constraints: Option<DataArc<Constraints>>,
+    raw: u64,
+    cached: u64,
+    jump: f64,
     arrival: Timestamp,
     /// [`NO_DEADLINE`] without one: an option would take twice the room.
     deadline: Timestamp,
+    cached_on: Option<DataArc<[CachedOn]>>,
+    strict_priority: u32,
+    /// The list is in strictly ascending order of worker ids.
+    ascending: bool,
 }
 
 impl Snapshot {
