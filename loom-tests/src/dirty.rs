@@ -15,7 +15,7 @@ use crate::model::{bound, check};
 
 fn endpoint() -> (Arc<DirtyBitmap>, Arc<EndpointLoad>) {
     let (notifier, _) = sleep();
-    let dirty = Arc::new(DirtyBitmap::new(1));
+    let dirty = Arc::new(DirtyBitmap::new());
     let load = Arc::new(EndpointLoad::new(dirty.clone(), 0, Arc::new(Releases::new(notifier))));
     (dirty, load)
 }
@@ -60,7 +60,7 @@ fn two_releases_against_sweep_read_and_the_next_booking() {
 
 /// Threads each write news and mark its bit, while this one sweeps and looks at the news of the bits.
 pub(crate) fn markers_against_a_sweep<const N: usize>(bits: [usize; N]) {
-    let dirty = Arc::new(DirtyBitmap::new(64));
+    let dirty = Arc::new(DirtyBitmap::new());
     let news = bits.map(|bit| (bit, Arc::new(AtomicU32::new(0))));
     let markers = news.clone().map(|(bit, news)| {
         let dirty = dirty.clone();
@@ -99,7 +99,7 @@ fn marks_of_two_bits_of_a_word_against_a_sweep() {
 fn a_late_release_counts_as_stale_or_is_swept() {
     check("load: release against retirement", bound::NONE, || {
         let (notifier, _) = sleep();
-        let dirty = Arc::new(DirtyBitmap::new(1));
+        let dirty = Arc::new(DirtyBitmap::new());
         let releases = Arc::new(Releases::new(notifier));
         let load = Arc::new(EndpointLoad::new(dirty.clone(), 0, releases.clone()));
         load.book(5);

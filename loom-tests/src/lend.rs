@@ -94,7 +94,7 @@ impl Desk for Requests {
 fn arbiter(left: usize, most: usize, booked: bool, seen: &Seen) -> (Caller, Sleeper, Requests) {
     let (notifier, sleeper) = lending_sleep();
     let (producer, consumer) = queue(left);
-    let bitmap = || Arc::new(DirtyBitmap::new(1));
+    let bitmap = || Arc::new(DirtyBitmap::new());
     let (fresh, released) = (bitmap(), bitmap());
     let load = EndpointLoad::new(released.clone(), 0, Arc::new(Releases::new(notifier.clone())));
     if booked {

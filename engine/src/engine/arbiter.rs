@@ -159,7 +159,7 @@ impl Arbiter {
         for ((class, queue), counts) in (0..).map(ClassId).zip(&mut self.classes).zip(&mut *counts) {
             let Some(queue) = queue else { continue };
             queue.consumer.close(|item| {
-                counts.taken_in += 1;
+                counts.taken_in();
                 let mut payload = Pending::new(item);
                 let snapshot = payload.take_snapshot().expect("nobody has taken it yet");
                 close(Picked { class, snapshot, payload }, counts);
@@ -335,7 +335,7 @@ impl Arbiter {
             fresh.rotate_left(full.min(fresh.len()));
         }
         if total > 0 {
-            self.turns.intake.saturating_record(total as u64);
+            self.turns.intake.record(total);
         }
         total > 0
     }
@@ -349,7 +349,7 @@ impl Arbiter {
             done += 1;
         }
         if done > 0 {
-            self.turns.dispatches.saturating_record(done as u64);
+            self.turns.dispatches.record(done);
         }
         done
     }
@@ -432,7 +432,7 @@ impl Desk {
     /// The same for a request that was looked at before.
     pub(super) fn take_in_pending(&mut self, class: ClassId, mut pending: Pending) {
         let counts = &mut self.counts[class.index()];
-        counts.taken_in += 1;
+        counts.taken_in();
         let abandoned = pending.is_abandoned();
         let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
         if abandoned {
