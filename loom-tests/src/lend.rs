@@ -9,6 +9,7 @@
 
 use crate::checker::sync::Arc;
 use crate::checker::thread;
+use tollgate::Timestamp;
 use tollgate::sync::dirty::DirtyBitmap;
 use tollgate::sync::ingress::{Consumer, Producer, Queued, queue};
 use tollgate::sync::lend::{Desk, Look};
@@ -73,7 +74,7 @@ impl Requests {
 }
 
 impl Desk for Requests {
-    fn assist(&mut self) -> bool {
+    fn assist(&mut self, _: Option<Timestamp>) -> bool {
         self.turn(NOTIFIER);
         // The sleeper ends the model.
         self.left > 0

@@ -93,6 +93,8 @@ pub(super) struct Desk {
     pub(super) counts: Vec<Counts>,
     pub(super) decisions: u64,
     pub(super) observers: Observers,
+    /// When the last answer of this turn was given.
+    answered: Option<Timestamp>,
     abandoned: Consumer<Item, ABANDONED>,
     shared: Arc<Shared>,
 }
@@ -116,6 +118,7 @@ impl Arbiter {
             counts: queues.iter().map(|queue| Counts::at(queue.route.door.clone())).collect(),
             decisions: 0,
             observers,
+            answered: None,
             abandoned,
             shared: shared.clone(),
         };
@@ -199,12 +202,15 @@ impl Arbiter {
         }
     }
 
-    /// A turn that counts. It may `wait` for somebody who is just asking for a picture, or leaves him to another turn.
+    /// A turn that counts. On the arbiter's own thread it may `wait` for somebody who is just asking for a picture; else
+    /// it leaves him to another turn, and ends, as far as its length is concerned, with its last answer.
     fn timed_turn(&mut self, started: Timestamp, wait: bool) -> bool {
+        self.desk.answered = None;
         let busy = self.turn(started, wait);
         if busy {
             self.turns.turns += 1;
-            let took = self.shared.clock.now().saturating_since(started);
+            let ended = self.desk.answered.filter(|_| !wait);
+            let took = ended.unwrap_or_else(|| self.shared.clock.now()).saturating_since(started);
             self.turns.longest = self.turns.longest.max(took);
         }
         busy
@@ -366,12 +372,14 @@ impl Arbiter {
 }
 
 impl Lent for Arbiter {
-    fn assist(&mut self) -> bool {
+    fn assist(&mut self, now: Option<Timestamp>) -> bool {
         let can_rest = contained(|| {
             if self.is_over() {
                 return false;
             }
-            self.timed_turn(self.shared.clock.now(), false);
+            // Where a moment counts, the moment it is.
+            let now = now.filter(|_| self.desk.scheduler.next_expiry().is_none());
+            self.timed_turn(now.unwrap_or_else(|| self.shared.clock.now()), false);
             // The arbiter's thread ends the engine, and sleeps by its own alarm.
             let is_earlier = |at| self.alarm.at.is_none_or(|alarm| at < alarm);
             let now = self.alarm();
@@ -445,9 +453,10 @@ impl Desk {
         if self.scheduler.limit_reached(class).is_some() {
             self.catch_up(self.shared.clock.now());
         }
-        let Self { scheduler, endpoints, counts, decisions, observers, shared, .. } = self;
+        let Self { scheduler, endpoints, counts, decisions, observers, answered, shared, .. } = self;
         let submitted = scheduler.submit(class, snapshot, pending, &mut |_, dispatch| {
-            answer(shared, endpoints, counts, decisions, observers, dispatch);
+            *decisions += 1;
+            *answered = Some(answer(shared, endpoints, counts, observers, dispatch));
         });
         match submitted {
             Ok(key) => {
@@ -479,32 +488,32 @@ impl Desk {
     }
 
     fn answer(&mut self, dispatch: Dispatch<Pending>) {
-        let Self { shared, endpoints, counts, decisions, observers, .. } = self;
-        answer(shared, endpoints, counts, decisions, observers, dispatch);
+        let Self { shared, endpoints, counts, observers, .. } = self;
+        self.decisions += 1;
+        self.answered = Some(answer(shared, endpoints, counts, observers, dispatch));
     }
 }
 
-/// Books a dispatched request and answers its caller.
+/// Books a dispatched request and answers its caller. Returns when.
 fn answer(
     shared: &Shared,
     endpoints: &Endpoints,
     counts: &mut [Counts],
-    decisions: &mut u64,
     observers: &mut Observers,
     Dispatch { request, outcome }: Dispatch<Pending>,
-) {
-    *decisions += 1;
+) -> Timestamp {
+    let now = shared.clock.now();
     let counts = &mut counts[request.class.index()];
     let booking = match outcome {
         Ok(booking) => booking,
         Err(reason) => {
-            let now = shared.clock.now();
-            return end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
+            end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
+            return now;
         }
     };
     let load = endpoints.load(booking.index()).clone();
     load.book(booking.tokens());
-    let waited = shared.clock.now().saturating_since(request.snapshot.arrival());
+    let waited = now.saturating_since(request.snapshot.arrival());
     let cost = request.snapshot.cost();
     let permit = Permit {
         load,
@@ -525,6 +534,7 @@ fn answer(
         let fate = if taken { Fate::Dispatched(booking.endpoint()) } else { Fate::Left(None) };
         observers.tell(request.class, &request.snapshot, waited, &fate);
     }
+    now
 }
 
 /// Ends a request without a permit, and counts it by whether anybody took the answer.

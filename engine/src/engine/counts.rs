@@ -430,7 +430,7 @@ pub struct ArbiterStatus {
     pub decisions: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// The longest turn.
+    /// The longest turn; of one that a caller ran, up to its last answer.
     pub longest_turn: Duration,
     /// Panics of observers, each contained.
     pub hook_panics: u64,
