@@ -12,6 +12,8 @@ pub(super) struct Marks<O> {
     above: Option<Arc<DirtyBitmap>>,
     owners: Vec<Option<O>>,
     free: Vec<u32>,
+    /// Bits that were ever given out: the first ones.
+    used: usize,
 }
 
 /// A bit, for whoever marks it.
@@ -33,7 +35,7 @@ impl Mark {
 
 impl<O: Copy> Marks<O> {
     pub(super) fn new() -> Self {
-        Self { pages: Vec::new(), above: None, owners: Vec::new(), free: Vec::new() }
+        Self { pages: Vec::new(), above: None, owners: Vec::new(), free: Vec::new(), used: 0 }
     }
 
     /// A bit for `owner`.
@@ -53,6 +55,7 @@ impl<O: Copy> Marks<O> {
             first as u32
         });
         self.owners[id as usize] = Some(owner);
+        self.used = self.used.max(id as usize + 1);
         let page = self.pages[id as usize / DirtyBitmap::BITS].clone();
         Mark { id, page, bit: id as usize % DirtyBitmap::BITS }
     }
@@ -72,7 +75,7 @@ impl<O: Copy> Marks<O> {
     pub(super) fn sweep(&self, mut news: impl FnMut(u32, O)) {
         let mut sweep = |number: usize| {
             let first = number * DirtyBitmap::BITS;
-            self.pages[number].sweep(|bit| {
+            self.pages[number].sweep_first(self.used_of(number), |bit| {
                 if let Some(owner) = self.owners[first + bit] {
                     news((first + bit) as u32, owner);
                 }
@@ -80,8 +83,17 @@ impl<O: Copy> Marks<O> {
         };
         self.always().for_each(&mut sweep);
         if let Some(above) = &self.above {
-            above.sweep(sweep);
+            above.sweep_first(self.pages.len().min(DirtyBitmap::BITS), sweep);
         }
+    }
+
+    /// Whether a bit is set.
+    pub(super) fn any(&self) -> bool {
+        self.always().any(|page| self.pages[page].any_of_first(self.used_of(page)))
+            || self
+                .above
+                .as_ref()
+                .is_some_and(|above| above.any_of_first(self.pages.len().min(DirtyBitmap::BITS)))
     }
 
     /// The pages of which nothing above says whether they have news.
@@ -89,10 +101,9 @@ impl<O: Copy> Marks<O> {
         (0..self.pages.len().min(1)).chain(DirtyBitmap::BITS..self.pages.len())
     }
 
-    /// Whether a bit is set.
-    pub(super) fn any(&self) -> bool {
-        self.above.as_ref().is_some_and(|above| above.any())
-            || self.always().any(|page| self.pages[page].any())
+    /// How many bits of a page are in use.
+    fn used_of(&self, page: usize) -> usize {
+        (self.used - page * DirtyBitmap::BITS).min(DirtyBitmap::BITS)
     }
 }
 

@@ -73,8 +73,13 @@ impl DirtyBitmap {
     }
 
     /// Clears every set bit and calls `news` for each.
-    pub fn sweep(&self, mut news: impl FnMut(usize)) {
-        for (word, first) in self.words.iter().zip((0..).step_by(WORD)) {
+    pub fn sweep(&self, news: impl FnMut(usize)) {
+        self.sweep_first(Self::BITS, news);
+    }
+
+    /// The same where only so many bits, the first, are in use.
+    pub fn sweep_first(&self, bits: usize, mut news: impl FnMut(usize)) {
+        for (word, first) in self.words.iter().zip((0..bits).step_by(WORD)) {
             // Relaxed: a bit that is missed here is found by the next sweep; before it sleeps, the arbiter looks
             // again behind a fence.
             if word.load(Ordering::Relaxed) == 0 {
@@ -95,8 +100,13 @@ impl DirtyBitmap {
 
     /// Whether a bit is set.
     pub fn any(&self) -> bool {
+        self.any_of_first(Self::BITS)
+    }
+
+    /// The same where only so many bits, the first, are in use.
+    pub fn any_of_first(&self, bits: usize) -> bool {
         // Relaxed: callers order it by the fence of their sleep protocol.
-        self.words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+        self.words[..bits.div_ceil(WORD)].iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 }
 
