@@ -95,6 +95,52 @@ fn marks_of_two_bits_of_a_word_against_a_sweep() {
     check("dirty: markers of two bits against a sweep", bound::NONE, || markers_against_a_sweep([0, 1]));
 }
 
+/// Threads each write news and mark a bit of their own bitmap, while this one sweeps the one above and looks at the news
+/// of the bitmaps that it names.
+pub(crate) fn markers_below_against_a_sweep<const N: usize>(pages: [usize; N]) {
+    let above = Arc::new(DirtyBitmap::new());
+    let highest = pages.iter().max().copied().unwrap_or(0);
+    let below: Vec<_> = (0..=highest).map(|page| Arc::new(DirtyBitmap::below(above.clone(), page))).collect();
+    let news = pages.map(|page| (page, Arc::new(AtomicU32::new(0))));
+    let markers = news.clone().map(|(page, news)| {
+        let page = below[page].clone();
+        thread::spawn(move || {
+            news.store(1, Ordering::Relaxed);
+            page.mark(0);
+        })
+    });
+    let mut view = [0; N];
+    let mut look = |swept: usize| {
+        below[swept].sweep(|_| {
+            for (view, (page, news)) in view.iter_mut().zip(&news) {
+                if *page == swept {
+                    *view = news.load(Ordering::Relaxed);
+                }
+            }
+        });
+    };
+    above.sweep(&mut look);
+    for marker in markers {
+        marker.join().unwrap();
+    }
+    above.sweep(look);
+    assert_eq!(view, [1; N]);
+}
+
+#[test]
+fn marks_of_two_bitmaps_below_one_against_a_sweep() {
+    check("dirty: markers of two bitmaps below one against a sweep", bound::NONE, || {
+        markers_below_against_a_sweep([0, 1]);
+    });
+}
+
+#[test]
+fn marks_of_one_bitmap_below_another_against_a_sweep() {
+    check("dirty: two markers of a bitmap below another against a sweep", bound::BELOW, || {
+        markers_below_against_a_sweep([0, 0]);
+    });
+}
+
 #[test]
 fn a_late_release_counts_as_stale_or_is_swept() {
     check("load: release against retirement", bound::NONE, || {
