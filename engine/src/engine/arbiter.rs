@@ -25,6 +25,7 @@ use super::span::RequestSpan;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
 use crate::scheduler::{Dispatch, Expired, Picked, Refused, Scheduler};
+use crate::sync::clock::Clock;
 use crate::sync::ingress::{ABANDONED, Consumer, Queued};
 use crate::sync::lend::{Desk as Lent, Look};
 use crate::sync::sleep::Sleeper;
@@ -37,6 +38,8 @@ use crate::worker::WorkerSnapshot;
 const BATCH: usize = 256;
 /// Requests per turn that classes get taken in beyond a batch of waiting ones. Guessed: as long as the dispatches.
 const INTAKE: usize = 4 * BATCH;
+/// Answers of a turn that go by one look at the clock: some 2 µs.
+const PER_LOOK: u32 = 8;
 /// Fruitless time before the arbiter sleeps: about what a wake-up costs where it is slow. The longer one counts while work
 /// keeps coming in that time, so that a stream of requests does not wake it again and again. Guessed.
 const PATIENCE: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
@@ -93,8 +96,8 @@ pub(super) struct Desk {
     pub(super) counts: Vec<Counts>,
     pub(super) decisions: u64,
     pub(super) observers: Observers,
-    /// When the last answer of this turn was given.
-    answered: Option<Timestamp>,
+    /// About when the last answer of this turn was given.
+    answered: LastAnswer,
     abandoned: Consumer<Item, ABANDONED>,
     shared: Arc<Shared>,
 }
@@ -118,7 +121,7 @@ impl Arbiter {
             counts: queues.iter().map(|queue| Counts::at(queue.route.door.clone())).collect(),
             decisions: 0,
             observers,
-            answered: None,
+            answered: LastAnswer::default(),
             abandoned,
             shared: shared.clone(),
         };
@@ -205,11 +208,11 @@ impl Arbiter {
     /// A turn that counts. On the arbiter's own thread it may `wait` for somebody who is just asking for a picture; else
     /// it leaves him to another turn, and ends, as far as its length is concerned, with its last answer.
     fn timed_turn(&mut self, started: Timestamp, wait: bool) -> bool {
-        self.desk.answered = None;
+        self.desk.answered = LastAnswer::default();
         let busy = self.turn(started, wait);
         if busy {
             self.turns.turns += 1;
-            let ended = self.desk.answered.filter(|_| !wait);
+            let ended = self.desk.answered.at.filter(|_| !wait);
             let took = ended.unwrap_or_else(|| self.shared.clock.now()).saturating_since(started);
             self.turns.longest = self.turns.longest.max(took);
         }
@@ -456,7 +459,7 @@ impl Desk {
         let Self { scheduler, endpoints, counts, decisions, observers, answered, shared, .. } = self;
         let submitted = scheduler.submit(class, snapshot, pending, &mut |_, dispatch| {
             *decisions += 1;
-            *answered = Some(answer(shared, endpoints, counts, observers, dispatch));
+            answer(endpoints, counts, observers, answered.now(&shared.clock), dispatch);
         });
         match submitted {
             Ok(key) => {
@@ -488,27 +491,50 @@ impl Desk {
     }
 
     fn answer(&mut self, dispatch: Dispatch<Pending>) {
-        let Self { shared, endpoints, counts, observers, .. } = self;
-        self.decisions += 1;
-        self.answered = Some(answer(shared, endpoints, counts, observers, dispatch));
+        let Self { shared, endpoints, counts, decisions, observers, answered, .. } = self;
+        *decisions += 1;
+        answer(endpoints, counts, observers, answered.now(&shared.clock), dispatch);
     }
 }
 
-/// Books a dispatched request and answers its caller. Returns when.
+/// A look at the clock for several answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastAnswer {
+    at: Option<Timestamp>,
+    /// Answers that may still go by it.
+    left: u32,
+}
+
+impl LastAnswer {
+    /// The time of the next answer, from at most [`PER_LOOK`] answers ago.
+    fn now(&mut self, clock: &Clock) -> Timestamp {
+        match self.at {
+            Some(at) if self.left > 0 => {
+                self.left -= 1;
+                at
+            }
+            _ => {
+                let now = clock.now();
+                *self = Self { at: Some(now), left: PER_LOOK - 1 };
+                now
+            }
+        }
+    }
+}
+
+/// Books a dispatched request and answers its caller.
 fn answer(
-    shared: &Shared,
     endpoints: &Endpoints,
     counts: &mut [Counts],
     observers: &mut Observers,
+    now: Timestamp,
     Dispatch { request, outcome }: Dispatch<Pending>,
-) -> Timestamp {
-    let now = shared.clock.now();
+) {
     let counts = &mut counts[request.class.index()];
     let booking = match outcome {
         Ok(booking) => booking,
         Err(reason) => {
-            end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
-            return now;
+            return end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
         }
     };
     let load = endpoints.load(booking.index()).clone();
@@ -534,7 +560,6 @@ fn answer(
         let fate = if taken { Fate::Dispatched(booking.endpoint()) } else { Fate::Left(None) };
         observers.tell(request.class, &request.snapshot, waited, &fate);
     }
-    now
 }
 
 /// Ends a request without a permit, and counts it by whether anybody took the answer.

@@ -32,7 +32,7 @@ const ASLEEP_QUIET: u32 = ASLEEP | QUIET;
 
 /// Times that a notifier goes on because there is more to do, before it leaves the desk to the sleeper. Guessed: with
 /// the short turns of a desk that is lent, less than a wake-up costs. In a model, enough for each way out.
-const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 32 };
+const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 128 };
 
 /// Work that can be lent.
 pub trait Desk: Send {
