@@ -18,12 +18,14 @@ use crate::sync::ticket::{Answerer, Asker, Ticket, ticket};
 
 /// What travels to the arbiter and, if the request is rejected, back.
 #[derive(Debug)]
+// In this order: the arbiter usually needs the snapshot alone, which is behind the answer.
+#[repr(C)]
 pub(super) struct Submission {
-    request: Request,
-    /// What the class guard made of the class that the request names.
-    choice: ClassChoice,
     /// Taken by the arbiter.
     snapshot: Option<Snapshot>,
+    /// What the class guard made of the class that the request names.
+    choice: ClassChoice,
+    request: Request,
 }
 
 /// The class or family that counts for a request.

@@ -22,6 +22,9 @@ use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, Step, UnsafeCell
 /// A value that can be queued, with the links inside: one for its ingress queue, one for the queue of requests whose
 /// callers have left, which a request may be in at the same time.
 #[derive(Debug)]
+// In this order: with the counts of an `Arc` in front and a ticket behind it, the links share their line with what both
+// halves look at.
+#[repr(C)]
 pub struct Node<T> {
     next: [UnsafeCell<*mut Node<T>>; 2],
     value: T,
