@@ -174,7 +174,7 @@ impl<Q, A> Asker<Q, A> {
         let before = self.node.as_ref()?.state.fetch_or(GONE, Ordering::Acquire);
         point(Step::Gone);
         if before & DONE != 0 {
-            self.take_with(|answer, _| drop(answer));
+            drop(self.take_with(|answer, _| answer));
             return None;
         }
         self.node.take().map(Abandoned)
