@@ -75,7 +75,7 @@ fn both_sides() -> (Caller, Arbiter) {
     let (notifier, sleeper) = sleep();
     let (ingress, consumer) = queue(1);
     let (abandoned, left) = abandoned_queue();
-    let bitmap = || Arc::new(DirtyBitmap::new(1));
+    let bitmap = || Arc::new(DirtyBitmap::new());
     let (fresh, released) = (bitmap(), bitmap());
     let releases = Arc::new(Releases::new(notifier.clone()));
     let load = Arc::new(EndpointLoad::new(released.clone(), 0, releases));

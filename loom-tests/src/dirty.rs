@@ -15,7 +15,7 @@ use crate::model::{bound, check};
 
 fn endpoint() -> (Arc<DirtyBitmap>, Arc<EndpointLoad>) {
     let (notifier, _) = sleep();
-    let dirty = Arc::new(DirtyBitmap::new(1));
+    let dirty = Arc::new(DirtyBitmap::new());
     let load = Arc::new(EndpointLoad::new(dirty.clone(), 0, Arc::new(Releases::new(notifier))));
     (dirty, load)
 }
@@ -60,7 +60,7 @@ fn two_releases_against_sweep_read_and_the_next_booking() {
 
 /// Threads each write news and mark its bit, while this one sweeps and looks at the news of the bits.
 pub(crate) fn markers_against_a_sweep<const N: usize>(bits: [usize; N]) {
-    let dirty = Arc::new(DirtyBitmap::new(64));
+    let dirty = Arc::new(DirtyBitmap::new());
     let news = bits.map(|bit| (bit, Arc::new(AtomicU32::new(0))));
     let markers = news.clone().map(|(bit, news)| {
         let dirty = dirty.clone();
@@ -95,11 +95,57 @@ fn marks_of_two_bits_of_a_word_against_a_sweep() {
     check("dirty: markers of two bits against a sweep", bound::NONE, || markers_against_a_sweep([0, 1]));
 }
 
+/// Threads each write news and mark a bit of their own bitmap, while this one sweeps the one above and looks at the news
+/// of the bitmaps that it names.
+pub(crate) fn markers_below_against_a_sweep<const N: usize>(pages: [usize; N]) {
+    let above = Arc::new(DirtyBitmap::new());
+    let highest = pages.iter().max().copied().unwrap_or(0);
+    let below: Vec<_> = (0..=highest).map(|page| Arc::new(DirtyBitmap::below(above.clone(), page))).collect();
+    let news = pages.map(|page| (page, Arc::new(AtomicU32::new(0))));
+    let markers = news.clone().map(|(page, news)| {
+        let page = below[page].clone();
+        thread::spawn(move || {
+            news.store(1, Ordering::Relaxed);
+            page.mark(0);
+        })
+    });
+    let mut view = [0; N];
+    let mut look = |swept: usize| {
+        below[swept].sweep(|_| {
+            for (view, (page, news)) in view.iter_mut().zip(&news) {
+                if *page == swept {
+                    *view = news.load(Ordering::Relaxed);
+                }
+            }
+        });
+    };
+    above.sweep(&mut look);
+    for marker in markers {
+        marker.join().unwrap();
+    }
+    above.sweep(look);
+    assert_eq!(view, [1; N]);
+}
+
+#[test]
+fn marks_of_two_bitmaps_below_one_against_a_sweep() {
+    check("dirty: markers of two bitmaps below one against a sweep", bound::NONE, || {
+        markers_below_against_a_sweep([0, 1]);
+    });
+}
+
+#[test]
+fn marks_of_one_bitmap_below_another_against_a_sweep() {
+    check("dirty: two markers of a bitmap below another against a sweep", bound::BELOW, || {
+        markers_below_against_a_sweep([0, 0]);
+    });
+}
+
 #[test]
 fn a_late_release_counts_as_stale_or_is_swept() {
     check("load: release against retirement", bound::NONE, || {
         let (notifier, _) = sleep();
-        let dirty = Arc::new(DirtyBitmap::new(1));
+        let dirty = Arc::new(DirtyBitmap::new());
         let releases = Arc::new(Releases::new(notifier));
         let load = Arc::new(EndpointLoad::new(dirty.clone(), 0, releases.clone()));
         load.book(5);

@@ -9,6 +9,7 @@
 
 use crate::checker::sync::Arc;
 use crate::checker::thread;
+use tollgate::Timestamp;
 use tollgate::sync::dirty::DirtyBitmap;
 use tollgate::sync::ingress::{Consumer, Producer, Queued, queue};
 use tollgate::sync::lend::{Desk, Look};
@@ -73,7 +74,7 @@ impl Requests {
 }
 
 impl Desk for Requests {
-    fn assist(&mut self) -> bool {
+    fn assist(&mut self, _: Option<Timestamp>) -> bool {
         self.turn(NOTIFIER);
         // The sleeper ends the model.
         self.left > 0
@@ -94,7 +95,7 @@ impl Desk for Requests {
 fn arbiter(left: usize, most: usize, booked: bool, seen: &Seen) -> (Caller, Sleeper, Requests) {
     let (notifier, sleeper) = lending_sleep();
     let (producer, consumer) = queue(left);
-    let bitmap = || Arc::new(DirtyBitmap::new(1));
+    let bitmap = || Arc::new(DirtyBitmap::new());
     let (fresh, released) = (bitmap(), bitmap());
     let load = EndpointLoad::new(released.clone(), 0, Arc::new(Releases::new(notifier.clone())));
     if booked {

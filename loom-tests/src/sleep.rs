@@ -42,7 +42,7 @@ fn sleep_against_a_push() {
     check("sleep: against a push", bound::NONE, || {
         let (notifier, mut sleeper) = sleep();
         let (producer, mut consumer) = queue(1);
-        let dirty = Arc::new(DirtyBitmap::new(1));
+        let dirty = Arc::new(DirtyBitmap::new());
         let marks = dirty.clone();
         thread::spawn(move || admit(&producer, &marks, &notifier));
         arbitrate(1, &mut consumer, &dirty, &mut sleeper);
@@ -54,7 +54,7 @@ fn sleep_against_two_pushes_in_a_row() {
     check("sleep: against two pushes in a row", bound::TWO_ADMISSIONS, || {
         let (notifier, mut sleeper) = sleep();
         let (producer, mut consumer) = queue(2);
-        let dirty = Arc::new(DirtyBitmap::new(1));
+        let dirty = Arc::new(DirtyBitmap::new());
         let marks = dirty.clone();
         thread::spawn(move || {
             admit(&producer, &marks, &notifier);
@@ -73,7 +73,7 @@ fn sleep_against_two_notifiers() {
 pub(crate) fn sleep_against(threads: usize, each: usize) {
     let (notifier, mut sleeper) = sleep();
     let (producer, mut consumer) = queue(threads * each);
-    let dirty = Arc::new(DirtyBitmap::new(1));
+    let dirty = Arc::new(DirtyBitmap::new());
     for _ in 0..threads {
         let (producer, marks, notifier) = (producer.clone(), dirty.clone(), notifier.clone());
         thread::spawn(move || (0..each).for_each(|_| admit(&producer, &marks, &notifier)));
@@ -85,7 +85,7 @@ pub(crate) fn sleep_against(threads: usize, each: usize) {
 fn sleep_against_a_release() {
     check("sleep: against a release", bound::NONE, || {
         let (notifier, mut sleeper) = sleep();
-        let dirty = Arc::new(DirtyBitmap::new(1));
+        let dirty = Arc::new(DirtyBitmap::new());
         let load = Arc::new(EndpointLoad::new(dirty.clone(), 0, Arc::new(Releases::new(notifier))));
         load.book(5);
         let permit = load.clone();

@@ -45,7 +45,7 @@ struct Endpoint {
 impl Endpoint {
     fn new() -> Self {
         let (notifier, _) = sleep();
-        let dirty = Arc::new(DirtyBitmap::new(1));
+        let dirty = Arc::new(DirtyBitmap::new());
         let load = Arc::new(EndpointLoad::new(dirty, 0, Arc::new(Releases::new(notifier))));
         Self { load, releasers: DataArc::default() }
     }

@@ -5,7 +5,8 @@
 //! that one can give a booking back; so this is its whole path, as its own service uses it.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -327,6 +328,10 @@ struct Saturated<R: Router> {
     answers: UnboundedReceiver<Answer<R::Held>>,
     report: UnboundedSender<Answer<R::Held>>,
     waiting: usize,
+    /// Requests that were ever put.
+    put: u64,
+    /// Of these, whose tasks have looked for their answer at least once.
+    polled: Arc<AtomicU64>,
 }
 
 impl<R: Router> Saturated<R> {
@@ -338,27 +343,39 @@ impl<R: Router> Saturated<R> {
             held[worker as usize] = router.admit(0, Some(worker)).await;
         }
         let (report, answers) = unbounded_channel();
-        Self { router, held, answers, report, waiting: 0 }
+        Self { router, held, answers, report, waiting: 0, put: 0, polled: Arc::default() }
     }
 
-    /// Puts a request into the queue behind those that wait, and returns when it is there.
+    /// Puts a request into the queue behind those that wait, and returns when it is there and its task waits for the
+    /// answer: what is timed next shall not wait for the runtime to start that task.
     async fn put(&mut self, class: u32, worker: Option<u32>) {
         let admission = self.router.admit(class, worker);
-        let report = self.report.clone();
+        let (report, polled) = (self.report.clone(), self.polled.clone());
         tokio::spawn(async move {
-            let held = admission.await;
+            let mut admission = pin!(admission);
+            let mut is_first = true;
+            let held = poll_fn(|cx| {
+                let ready = admission.as_mut().poll(cx);
+                if std::mem::take(&mut is_first) {
+                    // Relaxed: a count, which publishes nothing.
+                    polled.fetch_add(1, Ordering::Relaxed);
+                }
+                ready
+            })
+            .await;
             let at = Instant::now();
             if let Some(held) = held {
                 drop(report.send(Answer { class, held, at }));
             }
         });
         self.waiting += 1;
-        if self.router.waiting().is_some() {
-            let patience = Instant::now() + PATIENCE;
-            while self.router.waiting() != Some(self.waiting) {
-                assert!(Instant::now() < patience, "a request does not get into the queue");
-                tokio::task::yield_now().await;
-            }
+        self.put += 1;
+        let patience = Instant::now() + PATIENCE;
+        while self.polled.load(Ordering::Relaxed) < self.put
+            || self.router.waiting().is_some_and(|waiting| waiting != self.waiting)
+        {
+            assert!(Instant::now() < patience, "a request does not get into the queue");
+            tokio::task::yield_now().await;
         }
     }
 

@@ -113,8 +113,8 @@ pub(super) fn all(quick: bool, idle: Idle) -> Vec<Row> {
     rows.push(whole("whole path, 10,000 workers", many, 1, 1_000.0));
     rows.push(whole("whole path, 10,000 classes, 8 workers", 8, many, 100.0));
     let hand_off = |name, workers, classes, bar| {
-        let note =
-            "every worker busy; one is freed → the next waiting request is answered; ours as --idle says";
+        let note = "every worker busy; one is freed → the next waiting request is answered; ours as --idle says. Before \
+                    that, the task of the request that was put last has looked for its answer and waits, on both sides";
         Row::Path(Path { name, note, bar, classes, workers, way: Way::HandOff, idle })
     };
     rows.push(hand_off("hand-off p50, 8 workers × 1 class", 8, 1, 2.0));

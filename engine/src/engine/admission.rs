@@ -18,12 +18,14 @@ use crate::sync::ticket::{Answerer, Asker, Ticket, ticket};
 
 /// What travels to the arbiter and, if the request is rejected, back.
 #[derive(Debug)]
+// In this order: the arbiter usually needs the snapshot alone, which is behind the answer.
+#[repr(C)]
 pub(super) struct Submission {
-    request: Request,
-    /// What the class guard made of the class that the request names.
-    choice: ClassChoice,
     /// Taken by the arbiter.
     snapshot: Option<Snapshot>,
+    /// What the class guard made of the class that the request names.
+    choice: ClassChoice,
+    request: Request,
 }
 
 /// The class or family that counts for a request.
@@ -84,7 +86,7 @@ impl Admission {
     /// Why the request was not dispatched, and the request.
     pub fn wait(mut self) -> Result<Permit, Rejected> {
         let asker = self.asker.take().expect("a future that was ready is used up");
-        outcome(asker.wait(), &mut self.span)
+        asker.wait_with(|answer, question| outcome(answer, question, &mut self.span))
     }
 
     /// Gives the request up, like dropping it: its place in the queue, and what it counts against the limits of its
@@ -100,7 +102,7 @@ impl Future for Admission {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { asker, span, .. } = &mut *self;
         let waiting = asker.as_mut().expect("not polled after it was ready");
-        let ready = waiting.poll(cx).map(|answer| outcome(answer, span));
+        let ready = waiting.poll_with(cx, |answer, question| outcome(answer, question, span));
         if ready.is_ready() {
             *asker = None;
         }
@@ -124,13 +126,17 @@ impl Drop for Admission {
 }
 
 fn outcome(
-    (answer, Submission { request, .. }): (Answer, Submission),
+    answer: Answer,
+    question: &mut Option<Submission>,
     span: &mut RequestSpan,
 ) -> Result<Permit, Rejected> {
     span.answered(&answer);
     match answer {
         Ok(permit) => Ok(permit.within(std::mem::replace(span, RequestSpan::none()))),
-        Err(reason) => Err(Rejected { reason, request }),
+        Err(reason) => {
+            let Submission { request, .. } = question.take().expect("nobody else takes it");
+            Err(Rejected { reason, request })
+        }
     }
 }
 

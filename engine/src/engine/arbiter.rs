@@ -25,6 +25,7 @@ use super::span::RequestSpan;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
 use crate::scheduler::{Dispatch, Expired, Picked, Refused, Scheduler};
+use crate::sync::clock::Clock;
 use crate::sync::ingress::{ABANDONED, Consumer, Queued};
 use crate::sync::lend::{Desk as Lent, Look};
 use crate::sync::sleep::Sleeper;
@@ -37,6 +38,8 @@ use crate::worker::WorkerSnapshot;
 const BATCH: usize = 256;
 /// Requests per turn that classes get taken in beyond a batch of waiting ones. Guessed: as long as the dispatches.
 const INTAKE: usize = 4 * BATCH;
+/// Answers of a turn that go by one look at the clock: some 2 µs.
+const PER_LOOK: u32 = 8;
 /// Fruitless time before the arbiter sleeps: about what a wake-up costs where it is slow. The longer one counts while work
 /// keeps coming in that time, so that a stream of requests does not wake it again and again. Guessed.
 const PATIENCE: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
@@ -93,6 +96,8 @@ pub(super) struct Desk {
     pub(super) counts: Vec<Counts>,
     pub(super) decisions: u64,
     pub(super) observers: Observers,
+    /// About when the last answer of this turn was given.
+    answered: LastAnswer,
     abandoned: Consumer<Item, ABANDONED>,
     shared: Arc<Shared>,
 }
@@ -116,6 +121,7 @@ impl Arbiter {
             counts: queues.iter().map(|queue| Counts::at(queue.route.door.clone())).collect(),
             decisions: 0,
             observers,
+            answered: LastAnswer::default(),
             abandoned,
             shared: shared.clone(),
         };
@@ -159,7 +165,7 @@ impl Arbiter {
         for ((class, queue), counts) in (0..).map(ClassId).zip(&mut self.classes).zip(&mut *counts) {
             let Some(queue) = queue else { continue };
             queue.consumer.close(|item| {
-                counts.taken_in += 1;
+                counts.taken_in();
                 let mut payload = Pending::new(item);
                 let snapshot = payload.take_snapshot().expect("nobody has taken it yet");
                 close(Picked { class, snapshot, payload }, counts);
@@ -199,12 +205,15 @@ impl Arbiter {
         }
     }
 
-    /// A turn that counts. It may `wait` for somebody who is just asking for a picture, or leaves him to another turn.
+    /// A turn that counts. On the arbiter's own thread it may `wait` for somebody who is just asking for a picture; else
+    /// it leaves him to another turn, and ends, as far as its length is concerned, with its last answer.
     fn timed_turn(&mut self, started: Timestamp, wait: bool) -> bool {
+        self.desk.answered = LastAnswer::default();
         let busy = self.turn(started, wait);
         if busy {
             self.turns.turns += 1;
-            let took = self.shared.clock.now().saturating_since(started);
+            let ended = self.desk.answered.at.filter(|_| !wait);
+            let took = ended.unwrap_or_else(|| self.shared.clock.now()).saturating_since(started);
             self.turns.longest = self.turns.longest.max(took);
         }
         busy
@@ -335,7 +344,7 @@ impl Arbiter {
             fresh.rotate_left(full.min(fresh.len()));
         }
         if total > 0 {
-            self.turns.intake.saturating_record(total as u64);
+            self.turns.intake.record(total);
         }
         total > 0
     }
@@ -349,7 +358,7 @@ impl Arbiter {
             done += 1;
         }
         if done > 0 {
-            self.turns.dispatches.saturating_record(done as u64);
+            self.turns.dispatches.record(done);
         }
         done
     }
@@ -366,12 +375,14 @@ impl Arbiter {
 }
 
 impl Lent for Arbiter {
-    fn assist(&mut self) -> bool {
+    fn assist(&mut self, now: Option<Timestamp>) -> bool {
         let can_rest = contained(|| {
             if self.is_over() {
                 return false;
             }
-            self.timed_turn(self.shared.clock.now(), false);
+            // Where a moment counts, the moment it is.
+            let now = now.filter(|_| self.desk.scheduler.next_expiry().is_none());
+            self.timed_turn(now.unwrap_or_else(|| self.shared.clock.now()), false);
             // The arbiter's thread ends the engine, and sleeps by its own alarm.
             let is_earlier = |at| self.alarm.at.is_none_or(|alarm| at < alarm);
             let now = self.alarm();
@@ -432,7 +443,7 @@ impl Desk {
     /// The same for a request that was looked at before.
     pub(super) fn take_in_pending(&mut self, class: ClassId, mut pending: Pending) {
         let counts = &mut self.counts[class.index()];
-        counts.taken_in += 1;
+        counts.taken_in();
         let abandoned = pending.is_abandoned();
         let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
         if abandoned {
@@ -445,9 +456,10 @@ impl Desk {
         if self.scheduler.limit_reached(class).is_some() {
             self.catch_up(self.shared.clock.now());
         }
-        let Self { scheduler, endpoints, counts, decisions, observers, shared, .. } = self;
+        let Self { scheduler, endpoints, counts, decisions, observers, answered, shared, .. } = self;
         let submitted = scheduler.submit(class, snapshot, pending, &mut |_, dispatch| {
-            answer(shared, endpoints, counts, decisions, observers, dispatch);
+            *decisions += 1;
+            answer(endpoints, counts, observers, answered.now(&shared.clock), dispatch);
         });
         match submitted {
             Ok(key) => {
@@ -479,32 +491,55 @@ impl Desk {
     }
 
     fn answer(&mut self, dispatch: Dispatch<Pending>) {
-        let Self { shared, endpoints, counts, decisions, observers, .. } = self;
-        answer(shared, endpoints, counts, decisions, observers, dispatch);
+        let Self { shared, endpoints, counts, decisions, observers, answered, .. } = self;
+        *decisions += 1;
+        answer(endpoints, counts, observers, answered.now(&shared.clock), dispatch);
+    }
+}
+
+/// A look at the clock for several answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastAnswer {
+    at: Option<Timestamp>,
+    /// Answers that may still go by it.
+    left: u32,
+}
+
+impl LastAnswer {
+    /// The time of the next answer, from at most [`PER_LOOK`] answers ago.
+    fn now(&mut self, clock: &Clock) -> Timestamp {
+        match self.at {
+            Some(at) if self.left > 0 => {
+                self.left -= 1;
+                at
+            }
+            _ => {
+                let now = clock.now();
+                *self = Self { at: Some(now), left: PER_LOOK - 1 };
+                now
+            }
+        }
     }
 }
 
 /// Books a dispatched request and answers its caller.
 fn answer(
-    shared: &Shared,
     endpoints: &Endpoints,
     counts: &mut [Counts],
-    decisions: &mut u64,
     observers: &mut Observers,
+    now: Timestamp,
     Dispatch { request, outcome }: Dispatch<Pending>,
 ) {
-    *decisions += 1;
     let counts = &mut counts[request.class.index()];
     let booking = match outcome {
         Ok(booking) => booking,
         Err(reason) => {
-            let now = shared.clock.now();
             return end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
         }
     };
     let load = endpoints.load(booking.index()).clone();
     load.book(booking.tokens());
-    let waited = shared.clock.now().saturating_since(request.snapshot.arrival());
+    let waited = now.saturating_since(request.snapshot.arrival());
     let cost = request.snapshot.cost();
     let permit = Permit {
         load,

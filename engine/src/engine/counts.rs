@@ -23,12 +23,53 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, 1).expect("the bounds are valid")
 }
 
+/// Counts per turn, most of which are small.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    /// How often each small count came.
+    few: [u64; 32],
+    many: Histogram<u64>,
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self { few: [0; 32], many: histogram() }
+    }
+
+    pub(super) fn record(&mut self, count: usize) {
+        match self.few.get_mut(count) {
+            Some(times) => *times += 1,
+            None => self.many.saturating_record(count as u64),
+        }
+    }
+
+    pub(super) fn histogram(&self) -> Histogram<u64> {
+        let mut all = self.many.clone();
+        for (count, times) in (0..).zip(self.few).filter(|(_, times)| *times > 0) {
+            all.saturating_record_n(count, times);
+        }
+        all
+    }
+}
+
+/// What a usual request changes, on one cache line.
+#[derive(Clone, Debug, Default)]
+#[repr(align(64))]
+struct Hot {
+    taken_in: u64,
+    dispatched: u64,
+    dispatched_tokens: u64,
+    /// The last waiting times \[ns\]: they go into the histogram, which is far away, when there are some.
+    recent: [u32; 8],
+    recents: usize,
+}
+
+const _: () = assert!(size_of::<Hot>() == 64);
+
 /// What became of the requests of one class, as the arbiter saw it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    pub(super) taken_in: u64,
-    pub(super) dispatched: u64,
-    pub(super) dispatched_tokens: u64,
+    hot: Hot,
     /// By [`LimitKind`](crate::LimitKind).
     pub(super) refused: [u64; 3],
     pub(super) expired: u64,
@@ -46,17 +87,45 @@ impl Counts {
         Self { door, ..Self::default() }
     }
 
+    pub(super) fn taken_in(&mut self) {
+        self.hot.taken_in += 1;
+    }
+
     pub(super) fn dispatched(&mut self, cost: u64, waited: Duration) {
-        self.dispatched += 1;
-        self.dispatched_tokens = self.dispatched_tokens.saturating_add(cost);
-        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        self.waits.get_or_insert_with(histogram).saturating_record(nanos);
+        let Hot { dispatched, dispatched_tokens, recent, recents, .. } = &mut self.hot;
+        *dispatched += 1;
+        *dispatched_tokens = dispatched_tokens.saturating_add(cost);
+        match u32::try_from(waited.as_nanos()) {
+            Ok(nanos) => {
+                recent[*recents] = nanos;
+                *recents += 1;
+                if *recents == recent.len() {
+                    self.settle();
+                }
+            }
+            Err(_) => {
+                let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+                self.waits.get_or_insert_with(histogram).saturating_record(nanos);
+            }
+        }
+    }
+
+    /// Puts the last waiting times into the histogram.
+    fn settle(&mut self) {
+        let waits = self.waits.get_or_insert_with(histogram);
+        for nanos in &self.hot.recent[..std::mem::take(&mut self.hot.recents)] {
+            waits.saturating_record(u64::from(*nanos));
+        }
     }
 
     /// The numbers of a class, without what only the scheduler knows.
     pub(super) fn status(&self, id: ClassId, name: DataArc<str>) -> ClassStatus {
         let [requests, raw_isl_tokens, cached_tokens] = self.refused;
         let (full, late) = (read(&self.door.full), read(&self.door.late));
+        let mut waits = self.waits.clone().unwrap_or_else(histogram);
+        for nanos in &self.hot.recent[..self.hot.recents] {
+            waits.saturating_record(u64::from(*nanos));
+        }
         ClassStatus {
             id,
             name,
@@ -64,15 +133,15 @@ impl Counts {
             oldest: None,
             deficit: 0,
             quantum: 0,
-            submitted: self.taken_in + full + late,
-            dispatched: self.dispatched,
-            dispatched_tokens: self.dispatched_tokens,
+            submitted: self.hot.taken_in + full + late,
+            dispatched: self.hot.dispatched,
+            dispatched_tokens: self.hot.dispatched_tokens,
             refused: Refused { requests, raw_isl_tokens, cached_tokens, ingress_full: full },
             expired: self.expired + late,
             cancelled: self.cancelled,
             failed: self.failed,
             closed: self.closed,
-            waits: self.waits.clone().unwrap_or_else(histogram),
+            waits,
         }
     }
 }
@@ -83,13 +152,13 @@ pub(super) struct Turns {
     pub(super) turns: u64,
     pub(super) sleeps: u64,
     pub(super) longest: Duration,
-    pub(super) intake: Histogram<u64>,
-    pub(super) dispatches: Histogram<u64>,
+    pub(super) intake: Tally,
+    pub(super) dispatches: Tally,
 }
 
 impl Turns {
     pub(super) fn new() -> Self {
-        Self { turns: 0, sleeps: 0, longest: Duration::ZERO, intake: histogram(), dispatches: histogram() }
+        Self { turns: 0, sleeps: 0, longest: Duration::ZERO, intake: Tally::new(), dispatches: Tally::new() }
     }
 }
 
@@ -253,8 +322,8 @@ impl EngineSnapshot {
                 sleeps,
                 longest_turn: longest,
                 hook_panics: 0,
-                intake,
-                dispatches,
+                intake: intake.histogram(),
+                dispatches: dispatches.histogram(),
             },
             invalid: 0,
             turned_away: 0,
@@ -361,7 +430,7 @@ pub struct ArbiterStatus {
     pub decisions: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// The longest turn.
+    /// The longest turn; of one that a caller ran, up to its last answer.
     pub longest_turn: Duration,
     /// Panics of observers, each contained.
     pub hook_panics: u64,

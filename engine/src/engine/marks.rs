@@ -4,11 +4,16 @@ use crate::sync::Arc;
 use crate::sync::dirty::DirtyBitmap;
 
 /// Pages of bits with the owner of each. The pages grow with the owners and never move.
+///
+/// The first page is looked at in every turn; which of the others have news is said by one more, as far as it goes.
 #[derive(Debug)]
 pub(super) struct Marks<O> {
     pages: Vec<Arc<DirtyBitmap>>,
+    above: Option<Arc<DirtyBitmap>>,
     owners: Vec<Option<O>>,
     free: Vec<u32>,
+    /// Bits that were ever given out: the first ones.
+    used: usize,
 }
 
 /// A bit, for whoever marks it.
@@ -30,21 +35,29 @@ impl Mark {
 
 impl<O: Copy> Marks<O> {
     pub(super) fn new() -> Self {
-        Self { pages: Vec::new(), owners: Vec::new(), free: Vec::new() }
+        Self { pages: Vec::new(), above: None, owners: Vec::new(), free: Vec::new(), used: 0 }
     }
 
     /// A bit for `owner`.
     pub(super) fn take(&mut self, owner: O) -> Mark {
         let id = self.free.pop().unwrap_or_else(|| {
             let first = self.owners.len();
-            self.pages.push(Arc::new(DirtyBitmap::new(DirtyBitmap::LINE_BITS)));
-            self.owners.resize(first + DirtyBitmap::LINE_BITS, None);
+            let page = match self.pages.len() {
+                number @ 1..DirtyBitmap::BITS => {
+                    let above = self.above.get_or_insert_with(|| Arc::new(DirtyBitmap::new()));
+                    DirtyBitmap::below(above.clone(), number)
+                }
+                _ => DirtyBitmap::new(),
+            };
+            self.pages.push(Arc::new(page));
+            self.owners.resize(first + DirtyBitmap::BITS, None);
             self.free.extend((first as u32 + 1..self.owners.len() as u32).rev());
             first as u32
         });
         self.owners[id as usize] = Some(owner);
-        let page = self.pages[id as usize / DirtyBitmap::LINE_BITS].clone();
-        Mark { id, page, bit: id as usize % DirtyBitmap::LINE_BITS }
+        self.used = self.used.max(id as usize + 1);
+        let page = self.pages[id as usize / DirtyBitmap::BITS].clone();
+        Mark { id, page, bit: id as usize % DirtyBitmap::BITS }
     }
 
     pub(super) fn set_owner(&mut self, id: u32, owner: O) {
@@ -60,18 +73,37 @@ impl<O: Copy> Marks<O> {
 
     /// Clears all bits and calls `news` for the owner of each that was set.
     pub(super) fn sweep(&self, mut news: impl FnMut(u32, O)) {
-        for (page, first) in self.pages.iter().zip((0..).step_by(DirtyBitmap::LINE_BITS)) {
-            page.sweep(|bit| {
+        let mut sweep = |number: usize| {
+            let first = number * DirtyBitmap::BITS;
+            self.pages[number].sweep_first(self.used_of(number), |bit| {
                 if let Some(owner) = self.owners[first + bit] {
                     news((first + bit) as u32, owner);
                 }
             });
+        };
+        self.always().for_each(&mut sweep);
+        if let Some(above) = &self.above {
+            above.sweep_first(self.pages.len().min(DirtyBitmap::BITS), sweep);
         }
     }
 
     /// Whether a bit is set.
     pub(super) fn any(&self) -> bool {
-        self.pages.iter().any(|page| page.any())
+        self.always().any(|page| self.pages[page].any_of_first(self.used_of(page)))
+            || self
+                .above
+                .as_ref()
+                .is_some_and(|above| above.any_of_first(self.pages.len().min(DirtyBitmap::BITS)))
+    }
+
+    /// The pages of which nothing above says whether they have news.
+    fn always(&self) -> impl Iterator<Item = usize> {
+        (0..self.pages.len().min(1)).chain(DirtyBitmap::BITS..self.pages.len())
+    }
+
+    /// How many bits of a page are in use.
+    fn used_of(&self, page: usize) -> usize {
+        (self.used - page * DirtyBitmap::BITS).min(DirtyBitmap::BITS)
     }
 }
 

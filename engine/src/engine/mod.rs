@@ -176,7 +176,7 @@ impl Engine {
             match route.producer.push(queued) {
                 Ok(()) => {
                     route.mark.mark();
-                    shared.notifier.notify();
+                    shared.notifier.notify_at(arrival);
                     if clamped {
                         count(&shared.door.clamped);
                     }

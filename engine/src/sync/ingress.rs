@@ -22,6 +22,9 @@ use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, Step, UnsafeCell
 /// A value that can be queued, with the links inside: one for its ingress queue, one for the queue of requests whose
 /// callers have left, which a request may be in at the same time.
 #[derive(Debug)]
+// In this order: with the counts of an `Arc` in front and a ticket behind it, the links share their line with what both
+// halves look at.
+#[repr(C)]
 pub struct Node<T> {
     next: [UnsafeCell<*mut Node<T>>; 2],
     value: T,
@@ -92,11 +95,17 @@ pub enum PushError<T, const LINK: usize = INGRESS> {
 
 #[derive(Debug)]
 struct Shared<T> {
-    head: CachePadded<AtomicPtr<Node<T>>>,
-    len: CachePadded<AtomicUsize>,
-    capacity: usize,
+    ends: CachePadded<Ends<T>>,
     /// The queue owns nodes, so that it may go to another thread only if they may.
     nodes: PhantomData<Arc<Node<T>>>,
+}
+
+/// What both ends write, on one cache line: who needs one of the two needs the other.
+#[derive(Debug)]
+struct Ends<T> {
+    head: AtomicPtr<Node<T>>,
+    len: AtomicUsize,
+    capacity: usize,
 }
 
 /// `head` of a closed queue. Nodes are aligned to more than this address.
@@ -156,12 +165,8 @@ pub fn abandoned_queue<T>() -> (Producer<T, ABANDONED>, Consumer<T, ABANDONED>) 
 }
 
 fn pair<T, const LINK: usize>(capacity: usize) -> (Producer<T, LINK>, Consumer<T, LINK>) {
-    let shared = Arc::new(Shared {
-        head: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
-        len: CachePadded::new(AtomicUsize::new(0)),
-        capacity,
-        nodes: PhantomData,
-    });
+    let ends = Ends { head: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0), capacity };
+    let shared = Arc::new(Shared { ends: CachePadded::new(ends), nodes: PhantomData });
     (Producer(shared.clone()), Consumer { shared, chain: ptr::null_mut() })
 }
 
@@ -171,7 +176,7 @@ impl<T, const LINK: usize> Producer<T, LINK> {
     /// # Errors
     /// The queue is full or closed.
     pub fn push(&self, item: Queued<T, LINK>) -> Result<(), PushError<T, LINK>> {
-        let Shared { head, len, capacity, .. } = &*self.0;
+        let Ends { head, len, capacity } = &*self.0.ends;
         // Relaxed: a count, which publishes nothing.
         if len.fetch_add(1, Ordering::Relaxed) >= *capacity {
             len.fetch_sub(1, Ordering::Relaxed);
@@ -207,7 +212,7 @@ impl<T, const LINK: usize> Producer<T, LINK> {
 
     /// Most items that the queue holds.
     pub fn capacity(&self) -> usize {
-        self.0.capacity
+        self.0.ends.capacity
     }
 }
 
@@ -224,10 +229,10 @@ impl<T, const LINK: usize> Consumer<T, LINK> {
             }
         }
 
-        let shared = self.shared.clone();
-        let mut taken = Taken(&shared.len, 0);
+        let Self { shared, chain } = self;
+        let mut taken = Taken(&shared.ends.len, 0);
         while taken.1 < most {
-            let Some(item) = self.pop() else { break };
+            let Some(item) = pop(&shared.ends.head, chain) else { break };
             taken.1 += 1;
             f(item);
         }
@@ -239,55 +244,56 @@ impl<T, const LINK: usize> Consumer<T, LINK> {
     /// `Ok` is among it; every later one fails.
     pub fn close(&mut self, mut f: impl FnMut(Queued<T, LINK>)) {
         self.drain(usize::MAX, &mut f);
-        self.take(closed());
+        take::<T, LINK>(&self.shared.ends.head, &mut self.chain, closed());
         self.drain(usize::MAX, f);
     }
 
     /// Items that are queued or being queued, taken ones included until the drain that hands them out ends.
     pub fn len(&self) -> usize {
         // Relaxed: a count, which publishes nothing.
-        self.shared.len.load(Ordering::Relaxed)
+        self.shared.ends.len.load(Ordering::Relaxed)
     }
 
     /// Whether there is nothing to drain just now.
     pub fn is_empty(&self) -> bool {
         // Relaxed: callers order it by the fence of their sleep protocol.
-        let head = self.shared.head.load(Ordering::Relaxed);
+        let head = self.shared.ends.head.load(Ordering::Relaxed);
         self.chain.is_null() && (head.is_null() || head == closed())
     }
+}
 
-    fn pop(&mut self) -> Option<Queued<T, LINK>> {
-        if self.chain.is_null() {
-            self.take(ptr::null_mut());
-        }
-        let node = live(self.chain);
-        if node.is_null() {
-            return None;
-        }
-        // SAFETY: nodes of `chain` were taken from the shared stack and belong to this consumer alone.
-        self.chain = unsafe { (*node).next[LINK].with(|next| *next) };
-        // SAFETY: the node came from the producer's `into_raw` and leaves the chain here, once.
-        Some(unsafe { Queued::from_raw(node) })
+/// The oldest item of `chain`, or of the shared stack if that is empty.
+fn pop<T, const LINK: usize>(head: &AtomicPtr<Node<T>>, chain: &mut *mut Node<T>) -> Option<Queued<T, LINK>> {
+    if chain.is_null() {
+        take::<T, LINK>(head, chain, ptr::null_mut());
     }
+    let node = live(*chain);
+    if node.is_null() {
+        return None;
+    }
+    // SAFETY: nodes of `chain` were taken from the shared stack and belong to its consumer alone.
+    *chain = unsafe { (*node).next[LINK].with(|next| *next) };
+    // SAFETY: the node came from the producer's `into_raw` and leaves the chain here, once.
+    Some(unsafe { Queued::from_raw(node) })
+}
 
-    /// Swaps the shared stack for `leave` and puts it, oldest first, into the empty chain.
-    fn take(&mut self, leave: *mut Node<T>) {
-        debug_assert!(self.chain.is_null());
-        // Relaxed: only to skip the swap; whoever pushed last also says so elsewhere.
-        let seen = self.shared.head.load(Ordering::Relaxed);
-        if seen == closed() || seen == leave {
-            return;
-        }
-        // Acquire: makes visible the links and values that producers released in `push`. Release: whoever finds the
-        // queue closed sees what was done before; partner: the fence in `push`.
-        let mut newest = self.shared.head.swap(leave, Ordering::AcqRel);
-        point(Step::Taken);
-        while !newest.is_null() {
-            let node = live(newest);
-            // SAFETY: the swap made the whole stack this consumer's own.
-            newest = unsafe { (*node).next[LINK].with_mut(|next| std::mem::replace(&mut *next, self.chain)) };
-            self.chain = node;
-        }
+/// Swaps the shared stack for `leave` and puts it, oldest first, into the empty chain of its consumer.
+fn take<T, const LINK: usize>(head: &AtomicPtr<Node<T>>, chain: &mut *mut Node<T>, leave: *mut Node<T>) {
+    debug_assert!(chain.is_null());
+    // Relaxed: only to skip the swap; whoever pushed last also says so elsewhere.
+    let seen = head.load(Ordering::Relaxed);
+    if seen == closed() || seen == leave {
+        return;
+    }
+    // Acquire: makes visible the links and values that producers released in `push`. Release: whoever finds the
+    // queue closed sees what was done before; partner: the fence in `push`.
+    let mut newest = head.swap(leave, Ordering::AcqRel);
+    point(Step::Taken);
+    while !newest.is_null() {
+        let node = live(newest);
+        // SAFETY: the swap made the whole stack its consumer's own.
+        newest = unsafe { (*node).next[LINK].with_mut(|next| std::mem::replace(&mut *next, *chain)) };
+        *chain = node;
     }
 }
 

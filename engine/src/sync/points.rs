@@ -14,7 +14,7 @@ pub enum Step {
     Taken,
     /// `ingress::drain`: handed out, the places not yet given back.
     Drained,
-    /// `dirty::mark`: past the fence, the bit not yet looked at.
+    /// `dirty::mark`: found set, past the fence, not yet looked at again.
     MarkFenced,
     /// `dirty::mark`: found clear, not yet set.
     MarkClear,

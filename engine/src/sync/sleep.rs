@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::lend::{Desk, Here, Lent};
 use super::{Arc, AtomicU32, CachePadded, Ordering, Step, Thread, current, fence, park, park_timeout, point};
+use crate::time::Timestamp;
 
 pub(super) const AWAKE: u32 = 0;
 pub(super) const ASLEEP: u32 = 1;
@@ -56,8 +57,8 @@ fn pair(lent: Option<Lent>) -> (Notifier, Sleeper) {
 /// What a notifier has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// There is something to do.
-    Work,
+    /// There is something to do, and it is so late, if the notifier knows.
+    Work(Option<Timestamp>),
     /// There is room for what waits.
     Room,
 }
@@ -65,7 +66,12 @@ pub(super) enum News {
 impl Notifier {
     /// Wakes the sleeper if it sleeps, or does its work. The caller has made its work visible before.
     pub fn notify(&self) {
-        self.tell(News::Work);
+        self.tell(News::Work(None));
+    }
+
+    /// The same by who has just looked at the clock, to spare another look.
+    pub fn notify_at(&self, now: Timestamp) {
+        self.tell(News::Work(Some(now)));
     }
 
     /// The same where the work is nothing but room for what waits.

@@ -80,12 +80,12 @@ pub struct Reader<T> {
 impl<T> Reader<T> {
     /// The current value, if this reader has not seen it yet.
     pub fn newer(&mut self) -> Option<DataArc<T>> {
-        let current = self.cache.load().clone();
-        if DataArc::ptr_eq(&current, &self.seen) {
+        let current = self.cache.load();
+        if DataArc::ptr_eq(current, &self.seen) {
             return None;
         }
         self.seen = current.clone();
-        Some(current)
+        Some(self.seen.clone())
     }
 
     /// Whether [`newer`](Self::newer) would find one.

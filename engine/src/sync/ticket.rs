@@ -31,13 +31,15 @@ const SPINS: u32 = 100;
 
 /// What both halves share.
 #[derive(Debug)]
+// In this order: what the answerer touches comes first, so that few lines go from one thread to the other.
+#[repr(C)]
 pub struct Ticket<Q, A> {
     state: AtomicU8,
     /// The answerer's own note; nobody else writes it.
     note: AtomicU64,
-    question: UnsafeCell<Option<Q>>,
-    answer: UnsafeCell<Option<A>>,
     waker: UnsafeCell<Option<Waker>>,
+    answer: UnsafeCell<Option<A>>,
+    question: UnsafeCell<Option<Q>>,
 }
 
 // SAFETY: the table above says which half may touch which cell in which state, and the transitions order it.
@@ -50,10 +52,13 @@ pub fn ticket<Q: Send + Sync, A: Send>(question: Q) -> (Asker<Q, A>, Queued<Tick
     let (queued, node) = Queued::with_both_links(Ticket {
         state: AtomicU8::new(0),
         note: AtomicU64::new(NO_NOTE),
-        question: UnsafeCell::new(Some(question)),
+        question: UnsafeCell::new(None),
         answer: UnsafeCell::new(None),
         waker: UnsafeCell::new(None),
     });
+    // Written into its place: made there, a large one would be copied on its way.
+    // SAFETY: nobody else has the ticket yet.
+    node.question.with_mut(|q| unsafe { q.write(Some(question)) });
     (Asker { node: Some(node) }, queued)
 }
 
@@ -86,6 +91,14 @@ impl<Q, A> Asker<Q, A> {
     /// # Panics
     /// If the answer was taken before.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(A, Q)> {
+        self.poll_with(cx, both)
+    }
+
+    /// The same with what `f` makes of the answer and of the question in its place.
+    ///
+    /// # Panics
+    /// If the answer was taken before.
+    pub fn poll_with<R>(&mut self, cx: &mut Context<'_>, f: impl FnOnce(A, &mut Option<Q>) -> R) -> Poll<R> {
         let ticket: &Ticket<Q, A> = self.node.as_ref().expect("not polled after the answer was taken");
         // Acquire: with DONE, the answer that `answer` released.
         let mut state = ticket.state.load(Ordering::Acquire);
@@ -108,22 +121,29 @@ impl<Q, A> Asker<Q, A> {
         if state & DONE == 0 {
             return Poll::Pending;
         }
-        Poll::Ready(self.take())
+        Poll::Ready(self.take_with(f))
     }
 
     /// Blocks the calling thread until the answer is there.
-    pub fn wait(mut self) -> (A, Q) {
+    pub fn wait(self) -> (A, Q) {
+        self.wait_with(both)
+    }
+
+    /// The same with what `f` makes of the answer and of the question in its place.
+    pub fn wait_with<R>(mut self, f: impl FnOnce(A, &mut Option<Q>) -> R) -> R {
         for _ in 0..spins(SPINS) {
-            if let Some(taken) = self.try_take() {
-                return taken;
+            if self.is_done() {
+                return self.take_with(f);
             }
             spin_loop();
         }
         let waker = thread_waker();
         let mut cx = Context::from_waker(&waker);
+        let mut f = Some(f);
+        let mut once = |answer, question: &mut _| f.take().expect("called once")(answer, question);
         loop {
-            if let Poll::Ready(taken) = self.poll(&mut cx) {
-                return taken;
+            if let Poll::Ready(made) = self.poll_with(&mut cx, &mut once) {
+                return made;
             }
             park();
         }
@@ -134,10 +154,13 @@ impl<Q, A> Asker<Q, A> {
     /// # Panics
     /// If the answer was taken before.
     pub fn try_take(&mut self) -> Option<(A, Q)> {
+        self.is_done().then(|| self.take_with(both))
+    }
+
+    fn is_done(&self) -> bool {
         let ticket = self.node.as_ref().expect("not asked again after the answer was taken");
         // Acquire: with DONE, the answer that `answer` released.
-        let state = ticket.state.load(Ordering::Acquire);
-        (state & DONE != 0).then(|| self.take())
+        ticket.state.load(Ordering::Acquire) & DONE != 0
     }
 
     /// Leaves. An answer that is there already is dropped; if there is none, nobody will get one, and what comes back
@@ -151,21 +174,26 @@ impl<Q, A> Asker<Q, A> {
         let before = self.node.as_ref()?.state.fetch_or(GONE, Ordering::Acquire);
         point(Step::Gone);
         if before & DONE != 0 {
-            drop(self.take());
+            drop(self.take_with(|answer, _| answer));
             return None;
         }
         self.node.take().map(Abandoned)
     }
 
-    /// Takes answer and question. The caller has seen DONE, with Acquire.
-    fn take(&mut self) -> (A, Q) {
+    /// Takes the answer, and the question if `f` does. The caller has seen DONE, with Acquire.
+    fn take_with<R>(&mut self, f: impl FnOnce(A, &mut Option<Q>) -> R) -> R {
         let ticket = self.node.take().expect("the answer is taken once");
         // SAFETY: after DONE the answer is this half's alone, and the node lets it be taken once.
         let answer = ticket.answer.with_mut(|a| unsafe { (*a).take() });
+        let answer = answer.expect("DONE comes after the answer");
         // SAFETY: as above; the answerer gave up the question with DONE.
-        let question = ticket.question.with_mut(|q| unsafe { (*q).take() });
-        (answer.expect("DONE comes after the answer"), question.expect("only this half takes the question"))
+        ticket.question.with_mut(|q| f(answer, unsafe { &mut *q }))
     }
+}
+
+/// An answer and its question.
+fn both<Q, A>(answer: A, question: &mut Option<Q>) -> (A, Q) {
+    (answer, question.take().expect("only the asker takes the question"))
 }
 
 impl<Q, A> Drop for Asker<Q, A> {
