@@ -402,10 +402,20 @@ impl<R: Router> Saturated<R> {
     }
 }
 
+/// Runs as a task of the runtime: who frees a worker is one in a router, too, and whom that wakes need not be waited for
+/// by a thread outside.
+fn inside<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    runtime: &Runtime,
+    path: Path,
+    task: impl FnOnce(Path) -> F,
+) -> T {
+    runtime.block_on(runtime.spawn(task(path))).expect("the task does not panic")
+}
+
 fn hand_off(path: &Path, effort: Effort, runtime: &Runtime) -> Result<(u64, Vec<(f64, f64)>), String> {
-    runtime.block_on(async {
-        let mut peer = Saturated::<Peer>::new(path).await;
-        let mut ours = Saturated::<Ours>::new(path).await;
+    inside(runtime, *path, move |path| async move {
+        let mut peer = Saturated::<Peer>::new(&path).await;
+        let mut ours = Saturated::<Ours>::new(&path).await;
         let backlog = path.classes.max(64);
         for request in 0..backlog {
             peer.put(request % path.classes, None).await;
@@ -464,9 +474,9 @@ async fn burst<R: Router>(side: &mut Saturated<R>, workers: impl Iterator<Item =
 
 fn lanes(path: &Path, effort: Effort, runtime: &Runtime) -> Result<(u64, Vec<(f64, f64)>), String> {
     const BURST: u32 = 64;
-    runtime.block_on(async {
-        let mut peer = Saturated::<Peer>::new(path).await;
-        let mut ours = Saturated::<Ours>::new(path).await;
+    inside(runtime, *path, move |path| async move {
+        let mut peer = Saturated::<Peer>::new(&path).await;
+        let mut ours = Saturated::<Ours>::new(&path).await;
         for class in 0..path.classes {
             for worker in 0..path.workers {
                 peer.put(class, Some(worker)).await;
