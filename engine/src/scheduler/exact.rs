@@ -9,6 +9,7 @@ use super::heap::{HeapKey, IndexedHeap, Positions};
 use super::key::{OrderKey, ShortKey};
 use super::lane::LaneId;
 use super::slab::NIL;
+use crate::sync::prefetch;
 
 /// Position of each exact lane among its like, [`NIL`] for none, and the key that it has there. Apart, because a heap that
 /// is sifted writes many positions and reads hardly a key.
@@ -49,6 +50,16 @@ impl LaneRanks {
     pub(super) fn add(&mut self) {
         self.open.add();
         self.blocked.add();
+    }
+}
+
+impl LaneRanks {
+    /// Asks for what is kept of a lane to be brought near.
+    pub(super) fn prefetch(&self, lane: LaneId) {
+        for Ranks { at, keys } in [&self.open, &self.blocked] {
+            prefetch(&at[lane as usize]);
+            prefetch(&keys[lane as usize]);
+        }
     }
 }
 

@@ -219,6 +219,11 @@ impl Lane {
         (oldest != NIL).then_some(oldest)
     }
 
+    /// The slot of the first of the run, or [`NIL`].
+    pub(super) fn first(&self) -> u32 {
+        self.first
+    }
+
     pub(super) fn len(&self) -> u32 {
         self.len
     }

@@ -9,6 +9,7 @@ use super::exact::LaneRanks;
 use super::lane::{Anchor, Lane, LaneId};
 use super::pool::{EndpointIndex, Pool};
 use crate::request::Pin;
+use crate::sync::prefetch;
 use crate::worker::WorkerId;
 
 /// All lanes. Shared lanes come first and stay; exact lanes come with their first request and go with the last.
@@ -137,14 +138,22 @@ impl Lanes {
         };
     }
 
-    /// The `i`-th of the exact lanes whose head may depend on the load of `endpoint`.
-    pub(super) fn waiting_for(&self, endpoint: EndpointIndex, pool: &Pool, i: usize) -> Option<LaneId> {
-        let own = self.anchored.get(endpoint.index())?;
-        own.get(i).copied().or_else(|| {
-            let worker = pool.endpoint(endpoint).worker;
-            let position = pool.workers().workers().binary_search_by_key(&worker, |w| w.id).ok()?;
-            self.anchored[self.endpoints + position].get(i - own.len()).copied()
-        })
+    /// The lists of the exact lanes whose heads may depend on the load of `endpoint`: its own, and that of its worker.
+    pub(super) fn lists_of(&self, endpoint: EndpointIndex, pool: &Pool) -> [usize; 2] {
+        let worker = pool.endpoint(endpoint).worker;
+        let position = pool.workers().workers().binary_search_by_key(&worker, |w| w.id);
+        [endpoint.index(), position.map_or(usize::MAX, |w| self.endpoints + w)]
+    }
+
+    /// The lanes of a list, if there is one of this number.
+    pub(super) fn listed(&self, list: usize) -> &[LaneId] {
+        self.anchored.get(list).map_or(&[], |lanes| lanes)
+    }
+
+    /// Asks for a lane and its positions to be brought near.
+    pub(super) fn prefetch(&self, id: LaneId) {
+        prefetch(&self.lanes[id as usize]);
+        self.ranks.prefetch(id);
     }
 }
 

@@ -452,14 +452,28 @@ impl<T> Scheduler<T> {
                 self.ring.set_gate(gate, self.pool.gate_open(gate));
             }
         }
-        let mut i = 0;
-        while let Some(lane) = self.lanes.waiting_for(index, &self.pool, i) {
-            let class = self.lanes[lane].class;
-            let flipped = self.pool.flipped().contains(&self.classes[class as usize].view);
-            if flipped && self.rank_lane(lane) {
-                self.refresh_candidate(ClassId(class));
+        for list in self.lanes.lists_of(index, &self.pool) {
+            for i in 0..self.lanes.listed(list).len() {
+                self.bring_near(list, i);
+                let lane = self.lanes.listed(list)[i];
+                let class = self.lanes[lane].class;
+                let flipped = self.pool.flipped().contains(&self.classes[class as usize].view);
+                if flipped && self.rank_lane(lane) {
+                    self.refresh_candidate(ClassId(class));
+                }
             }
-            i += 1;
+        }
+    }
+
+    /// Asks for the lanes behind the `i`-th of a list, and for their heads, to be brought near. Their classes are: each list
+    /// has the same ones.
+    fn bring_near(&self, list: usize, i: usize) {
+        let listed = self.lanes.listed(list);
+        if let Some(&lane) = listed.get(i + 4) {
+            self.lanes.prefetch(lane);
+        }
+        if let Some(&lane) = listed.get(i + 2) {
+            self.slab.prefetch(self.lanes[lane].first());
         }
     }
 
