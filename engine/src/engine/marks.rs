@@ -81,24 +81,22 @@ impl<O: Copy> Marks<O> {
                 }
             });
         };
-        self.always().for_each(&mut sweep);
+        if !self.pages.is_empty() {
+            sweep(0);
+        }
         if let Some(above) = &self.above {
-            above.sweep_first(self.pages.len().min(DirtyBitmap::BITS), sweep);
+            above.sweep_first(self.pages.len().min(DirtyBitmap::BITS), &mut sweep);
+            (DirtyBitmap::BITS..self.pages.len()).for_each(sweep);
         }
     }
 
     /// Whether a bit is set.
     pub(super) fn any(&self) -> bool {
-        self.always().any(|page| self.pages[page].any_of_first(self.used_of(page)))
-            || self
-                .above
-                .as_ref()
-                .is_some_and(|above| above.any_of_first(self.pages.len().min(DirtyBitmap::BITS)))
-    }
-
-    /// The pages of which nothing above says whether they have news.
-    fn always(&self) -> impl Iterator<Item = usize> {
-        (0..self.pages.len().min(1)).chain(DirtyBitmap::BITS..self.pages.len())
+        let page = |number: usize| self.pages[number].any_of_first(self.used_of(number));
+        let Some(above) = &self.above else { return !self.pages.is_empty() && page(0) };
+        page(0)
+            || above.any_of_first(self.pages.len().min(DirtyBitmap::BITS))
+            || (DirtyBitmap::BITS..self.pages.len()).any(page)
     }
 
     /// How many bits of a page are in use.

@@ -355,6 +355,9 @@ impl<T> Scheduler<T> {
 
     /// [`next_request`](Self::next_request), [`select`](Self::select) and [`book`](Self::book).
     pub fn dispatch(&mut self) -> Option<Dispatch<T>> {
+        if self.slab.len() == 0 {
+            return None;
+        }
         let request = self.next_request()?;
         let outcome =
             self.select(request.class, &request.snapshot).map(|index| self.book(index, &request.snapshot));

@@ -128,7 +128,7 @@ impl<'a> Candidates<'a> {
         let best = match (&self.pinned, self.mask, free.least_loaded()) {
             (None, None, Some(least)) => {
                 // Of the endpoints without a cached prefix the least loaded is the best; no other can win.
-                let cached = self.snapshot.cached_list().unwrap_or_default();
+                let Some(cached) = self.snapshot.cached_list() else { return Some(EndpointIndex(least)) };
                 let cached = cached.iter().flat_map(|c| {
                     let ranks = self.pool.pinned(Pin { worker: c.worker, rank: None });
                     ranks.filter(|&e| free.free().contains(e)).map(|e| e as u32)
