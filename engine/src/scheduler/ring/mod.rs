@@ -260,7 +260,12 @@ impl Ring {
     #[inline(never)]
     fn set_unusual(&mut self, k: usize, pair: Pair) {
         self.pairs[k] = pair;
-        let place = &self.places[k];
+        let place = &mut self.places[k];
+        if pair.costs == [NONE; 2] {
+            // It stays in its group: a load change often takes a candidate away only to bring it back.
+            (place.slot, place.cost) = (NIL, NONE);
+            return self.note_anew(k);
+        }
         let (before, gate) = (place.group, place.gate);
         let group = if pair.costs[1] != NONE { ALWAYS } else { group_of(gate) };
         if before != group {
