@@ -51,7 +51,7 @@ pub(super) struct Admitted {
     pub(super) expiry: Option<Timestamp>,
 }
 
-/// One class: two cache lines, and all that most requests touch is in the first.
+/// One class: two cache lines. Most requests touch the first one and the beginning of the second.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Class {
@@ -228,5 +228,15 @@ impl Ages {
             NIL => self.newest = older,
             newer => slab.aside_mut(newer).older = older,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_two_cache_lines() {
+        assert_eq!(size_of::<Class>(), 128);
     }
 }

@@ -51,9 +51,7 @@ impl LaneRanks {
         self.open.add();
         self.blocked.add();
     }
-}
 
-impl LaneRanks {
     /// Asks for what is kept of a lane to be brought near.
     pub(super) fn prefetch(&self, lane: LaneId) {
         for Ranks { at, keys } in [&self.open, &self.blocked] {
