@@ -38,6 +38,13 @@ enum Op {
         arrival: u64,
         release_at_once: bool,
     },
+    /// Past the queues, or into them if it cannot go at once.
+    Bypass {
+        class: usize,
+        request: Request,
+        arrival: u64,
+        now: u64,
+    },
     Next,
     NextSelectBook,
     Dispatch,
@@ -118,9 +125,10 @@ impl Mix {
             0 if waiting.len() < self.most_waiting => {
                 let (request, arrival) = world.request();
                 let release_at_once = world.rng.percent(20);
-                Some(match world.rng.percent(70) {
-                    true => Op::Enqueue { class, request, arrival },
-                    false => Op::Submit { class, request, arrival, release_at_once },
+                Some(match world.rng.below(10) {
+                    0..=2 => Op::Submit { class, request, arrival, release_at_once },
+                    3..=5 => Op::Bypass { class, request, arrival, now: world.now() },
+                    _ => Op::Enqueue { class, request, arrival },
                 })
             }
             2 => one_of(&mut world.rng, &booked).map(|id| match world.rng.percent(30) {
@@ -215,6 +223,7 @@ impl Case {
             Op::Submit { class, request, arrival, release_at_once } => {
                 self.submit(class, request, arrival, release_at_once);
             }
+            Op::Bypass { class, request, arrival, now } => self.bypass(class, request, arrival, now),
             Op::Next => {
                 self.next();
             }
@@ -352,6 +361,28 @@ impl Case {
         });
         assert_eq!(went, naive_went);
         self.compare_arrival(real, naive, id, snapshot);
+    }
+
+    /// One that goes past the queues goes as one that is enqueued and dispatched.
+    fn bypass(&mut self, class: usize, request: Request, arrival: u64, now: u64) {
+        let (id, snapshot) = self.arrive(&request, arrival);
+        let number = self.number(class);
+        let passed = self.oracle.may_bypass(class, &request, arrival, now);
+        match self.real.bypass(number, &snapshot, Timestamp::from_nanos(now)) {
+            None => {
+                assert!(!passed, "nothing waits, and it could go");
+                let real = self.real.enqueue(number, snapshot.clone(), id);
+                let naive = self.oracle.enqueue(id, class, request, arrival);
+                self.compare_arrival(real, naive, id, snapshot);
+            }
+            Some(outcome) => {
+                assert!(passed, "it has to wait, or its time is over");
+                self.oracle.enqueue(id, class, request, arrival).expect("no limit binds it");
+                let request = Picked { class: number, snapshot, payload: id };
+                let real = self.keep(Dispatch { request, outcome });
+                assert_eq!(Some(real), self.oracle.dispatch());
+            }
+        }
     }
 
     fn next(&mut self) -> Option<(ClassId, Snapshot, oracle::Waiting)> {

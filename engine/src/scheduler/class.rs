@@ -160,7 +160,7 @@ impl Class {
 
     /// When a request that comes to this class expires.
     #[inline(always)]
-    fn expiry(&self, snapshot: &Snapshot) -> Option<Timestamp> {
+    pub(super) fn expiry(&self, snapshot: &Snapshot) -> Option<Timestamp> {
         let deadline = snapshot.deadline();
         let Some(most) = self.max_queue_time else { return deadline };
         let latest = snapshot.arrival().saturating_add(most);

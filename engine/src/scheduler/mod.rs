@@ -10,6 +10,7 @@
 //! | `key`, `lane`, `lanes`, `heap`, `slab` | the order inside a class, and which lanes there are |
 //! | `heads`, `exact` | which head of a class is its candidate |
 //! | `leave`, `expiry` | cancelled and expired requests |
+//! | `bypass` | a request that finds nothing waiting |
 //! | `class` | what waits in a class, and how much may |
 //! | `reload` | a new policy for what runs and waits |
 //! | `ring` | which class goes next |
@@ -17,6 +18,7 @@
 //! | `select` | the endpoint |
 //! | `read` | nothing: what can be read at any time |
 
+mod bypass;
 mod class;
 mod exact;
 mod expiry;

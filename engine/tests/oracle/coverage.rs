@@ -12,6 +12,8 @@ macro_rules! events {
 
 events! {
     AffordableWithoutGrant,
+    Bypass,
+    BypassRefused,
     BulkCredit,
     Carry,
     CarryAfterFruitless,

@@ -293,6 +293,14 @@ impl Oracle {
         Ok(())
     }
 
+    /// Whether nothing waits, and this one need not wait either.
+    pub(crate) fn may_bypass(&mut self, class: usize, request: &Request, arrival: u64, now: u64) -> bool {
+        let in_time = self.expiry(class, request, arrival).is_none_or(|at| now < at);
+        let may = self.waiting.is_empty() && in_time && self.dispatchable(class, request);
+        self.coverage.saw(if may { Event::Bypass } else { Event::BypassRefused });
+        may
+    }
+
     /// Before refusing, all is dispatched that can be; what a limit lets through goes at once.
     pub(crate) fn submit(
         &mut self,

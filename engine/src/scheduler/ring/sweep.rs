@@ -2,6 +2,8 @@
 
 use super::Ring;
 use super::place::Note;
+use crate::policy::ClassId;
+use crate::scheduler::slab::NIL;
 
 /// The heads of so many classes are near the processor anyway.
 const FEW: usize = 16;
@@ -49,6 +51,20 @@ impl Ring {
         }
         place.settle(place.due);
         k
+    }
+
+    /// Grants, picks and charges a class for a request of this cost that is the only one in all classes: as if it had
+    /// been noted. Nobody is, so that no rounds need to be counted; only the cursor stays.
+    pub(in crate::scheduler) fn serve_alone(&mut self, class: ClassId, cost: u64) {
+        debug_assert!(self.live.is_empty(), "somebody else has a candidate");
+        let k = self.place(class);
+        let place = &self.places[k];
+        debug_assert_eq!(place.deficit, 0, "nothing waits in place {k}");
+        self.carry = NIL;
+        // One that needs more gets all its rounds at once, and the sweep stays where it is.
+        if cost <= place.quantum {
+            self.cursor = if k + 1 == self.places.len() { 0 } else { k + 1 };
+        }
     }
 
     #[inline(never)]
