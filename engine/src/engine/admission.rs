@@ -56,10 +56,18 @@ pub(super) struct Handle {
 #[derive(Debug)]
 #[must_use = "dropping an admission cancels the request"]
 pub struct Admission {
-    /// Until it is answered or cancelled.
-    asker: Option<Asker<Submission, Answer>>,
-    engine: Arc<Handle>,
+    state: State,
     span: RequestSpan,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The arbiter has it, or will.
+    Asked(Asker<Submission, Answer>, Arc<Handle>),
+    /// It was answered at once.
+    Answered(Result<Permit, Box<Rejected>>),
+    /// Its answer was taken, or it was cancelled.
+    Over,
 }
 
 impl Admission {
@@ -71,7 +79,13 @@ impl Admission {
         engine: Arc<Handle>,
     ) -> (Self, Queued<Item>) {
         let (asker, queued) = ticket(Submission { request, choice, snapshot: Some(snapshot) });
-        (Self { asker: Some(asker), engine, span: RequestSpan::none() }, queued)
+        (Self { state: State::Asked(asker, engine), span: RequestSpan::none() }, queued)
+    }
+
+    /// Of a request that was answered at once.
+    pub(super) fn answered(request: Request, answer: Answer) -> Self {
+        let answer = answer.map_err(|reason| Box::new(Rejected { reason, request }));
+        Self { state: State::Answered(answer), span: RequestSpan::none() }
     }
 
     /// The same, followed by `span`.
@@ -85,8 +99,17 @@ impl Admission {
     /// # Errors
     /// Why the request was not dispatched, and the request.
     pub fn wait(mut self) -> Result<Permit, Rejected> {
-        let asker = self.asker.take().expect("a future that was ready is used up");
-        asker.wait_with(|answer, question| outcome(answer, question, &mut self.span))
+        match self.take() {
+            State::Asked(asker, _) => {
+                asker.wait_with(|answer, question| outcome(answer, question, &mut self.span))
+            }
+            State::Answered(answer) => at_once(answer, &mut self.span),
+            State::Over => panic!("a future that was ready is used up"),
+        }
+    }
+
+    fn take(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Over)
     }
 
     /// Gives the request up, like dropping it: its place in the queue, and what it counts against the limits of its
@@ -100,23 +123,30 @@ impl Future for Admission {
     /// # Panics
     /// If polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { asker, span, .. } = &mut *self;
-        let waiting = asker.as_mut().expect("not polled after it was ready");
-        let ready = waiting.poll_with(cx, |answer, question| outcome(answer, question, span));
-        if ready.is_ready() {
-            *asker = None;
+        let Self { state, span } = &mut *self;
+        if let State::Asked(asker, _) = state {
+            let ready = asker.poll_with(cx, |answer, question| outcome(answer, question, span));
+            if ready.is_ready() {
+                *state = State::Over;
+            }
+            return ready;
         }
-        ready
+        let State::Answered(answer) = self.take() else { panic!("polled after it was ready") };
+        Poll::Ready(at_once(answer, &mut self.span))
     }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        let Some(asker) = self.asker.take() else { return };
+        let (asker, engine) = match self.take() {
+            State::Asked(asker, engine) => (asker, engine),
+            State::Answered(_) => return self.span.cancelled(),
+            State::Over => return,
+        };
         self.span.cancelled();
         let abandoned = asker.abandon();
         if let Some(abandoned) = abandoned {
-            let shared = &self.engine.shared;
+            let shared = &engine.shared;
             // A closed queue belongs to an arbiter that has ended and answered everything.
             if shared.abandoned.push(abandoned.into_queued()).is_ok() {
                 shared.notifier.notify();
@@ -136,6 +166,16 @@ fn outcome(
         Err(reason) => {
             let Submission { request, .. } = question.take().expect("nobody else takes it");
             Err(Rejected { reason, request })
+        }
+    }
+}
+
+fn at_once(answer: Result<Permit, Box<Rejected>>, span: &mut RequestSpan) -> Result<Permit, Rejected> {
+    match answer {
+        Ok(permit) => outcome(Ok(permit), &mut None, span),
+        Err(rejected) => {
+            span.refused(&rejected.reason);
+            Err(*rejected)
         }
     }
 }

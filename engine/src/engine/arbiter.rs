@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Idle;
-use super::admission::{Item, Pending, waiting_place};
+use super::admission::{Answer, Item, Pending, waiting_place};
 use super::contain::contained;
 use super::counts::{Counts, EngineSnapshot, Turns};
 use super::endpoints::Endpoints;
@@ -24,7 +24,8 @@ use super::shared::{Phase, Route, Shared};
 use super::span::RequestSpan;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
-use crate::scheduler::{Dispatch, Expired, Picked, Refused, Scheduler};
+use crate::request::Snapshot;
+use crate::scheduler::{Booking, Dispatch, Expired, Picked, Refused, Scheduler};
 use crate::sync::clock::Clock;
 use crate::sync::ingress::{ABANDONED, Consumer, Queued};
 use crate::sync::lend::{Desk as Lent, Look};
@@ -374,6 +375,29 @@ impl Arbiter {
     }
 }
 
+impl Arbiter {
+    /// Answers a request that need not wait, on its caller's thread, past the queues; `None`, and nothing of it is here, if it has
+    /// to go through them. Also says whether the caller can lay the arbiter's work down then.
+    pub(super) fn admit_at_once(&mut self, route: &Route, snapshot: &Snapshot) -> (Option<Answer>, bool) {
+        let answer = contained(|| {
+            let class = route.class;
+            // Who came before goes before. The class may be gone since its caller looked.
+            let queue = self.classes.get(class.index())?.as_ref()?;
+            if !Arc::ptr_eq(&queue.route.door, &route.door) || self.more || self.has_work(false) {
+                return None;
+            }
+            self.desk.endpoints.take_releases(&mut self.desk.scheduler);
+            let answer = self.desk.answer_at_once(class, snapshot)?;
+            self.turns.intake.record(1);
+            self.turns.dispatches.record(1);
+            self.turns.turns += 1;
+            Some(answer)
+        });
+        self.died |= answer.is_none();
+        (answer.flatten(), !self.died)
+    }
+}
+
 impl Lent for Arbiter {
     fn assist(&mut self, now: Option<Timestamp>) -> bool {
         let can_rest = contained(|| {
@@ -490,6 +514,37 @@ impl Desk {
         any
     }
 
+    /// The answer for a request that need not wait.
+    fn answer_at_once(&mut self, class: ClassId, snapshot: &Snapshot) -> Option<Answer> {
+        let outcome = self.scheduler.bypass(class, snapshot, snapshot.arrival())?;
+        self.decisions += 1;
+        let counts = &mut self.counts[class.index()];
+        counts.taken_in();
+        let waited = Duration::ZERO;
+        let answer = match outcome {
+            Ok(booking) => {
+                counts.dispatched(snapshot.cost(), waited);
+                Ok(permit(&self.endpoints, &booking, class, snapshot.cost(), waited))
+            }
+            Err(reason) => {
+                counts.failed += 1;
+                Err(reason)
+            }
+        };
+        if self.observers.any() {
+            match &answer {
+                Ok(permit) => {
+                    let fate = Fate::Dispatched(permit.endpoint());
+                    self.observers.tell(class, snapshot, waited, &fate);
+                }
+                Err(reason) => {
+                    self.observers.left(class, snapshot, snapshot.arrival(), Some(reason.clone()));
+                }
+            }
+        }
+        Some(answer)
+    }
+
     fn answer(&mut self, dispatch: Dispatch<Pending>) {
         let Self { shared, endpoints, counts, decisions, observers, answered, .. } = self;
         *decisions += 1;
@@ -537,19 +592,9 @@ fn answer(
             return end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
         }
     };
-    let load = endpoints.load(booking.index()).clone();
-    load.book(booking.tokens());
     let waited = now.saturating_since(request.snapshot.arrival());
     let cost = request.snapshot.cost();
-    let permit = Permit {
-        load,
-        tokens: booking.tokens(),
-        endpoint: booking.endpoint(),
-        class: request.class,
-        waited,
-        cost,
-        span: RequestSpan::none(),
-    };
+    let permit = permit(endpoints, &booking, request.class, cost, waited);
     let taken = request.payload.answer(Ok(permit));
     if taken {
         counts.dispatched(cost, waited);
@@ -560,6 +605,14 @@ fn answer(
         let fate = if taken { Fate::Dispatched(booking.endpoint()) } else { Fate::Left(None) };
         observers.tell(request.class, &request.snapshot, waited, &fate);
     }
+}
+
+/// The permit for what was booked, which counts from now on.
+fn permit(endpoints: &Endpoints, booking: &Booking, class: ClassId, cost: u64, waited: Duration) -> Permit {
+    let load = endpoints.load(booking.index()).clone();
+    let tokens = booking.tokens();
+    load.book(tokens);
+    Permit { load, tokens, endpoint: booking.endpoint(), class, waited, cost, span: RequestSpan::none() }
 }
 
 /// Ends a request without a permit, and counts it by whether anybody took the answer.

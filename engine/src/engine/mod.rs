@@ -41,6 +41,7 @@ use crate::sync::{Arc, DataArc, JoinHandle, Mutex};
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use admission::{Handle, asked};
+use arbiter::Arbiter;
 use counts::count;
 use shared::{Phase, Shared};
 use span::RequestSpan;
@@ -171,6 +172,13 @@ impl Engine {
                 count(&route.door.late);
                 let reason = Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late };
                 return Err(Rejected { reason, request });
+            }
+            let at_once = |arbiter: &mut Arbiter| arbiter.admit_at_once(route, &snapshot);
+            if let Some(answer) = shared.notifier.visit(at_once).flatten() {
+                if clamped {
+                    count(&shared.door.clamped);
+                }
+                return Ok(Admitted::Yes(Admission::answered(request, answer)));
             }
             let (admission, queued) = Admission::new(request, choice, snapshot, self.handle.clone());
             match route.producer.push(queued) {

@@ -17,6 +17,7 @@
 //! anybody has objected, give up. The look is the owner's, who may touch the desk. A notifier that finds another owner at
 //! work does nothing: that one looks again.
 
+use std::any::Any;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ const ASLEEP_QUIET: u32 = ASLEEP | QUIET;
 const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 128 };
 
 /// Work that can be lent.
-pub trait Desk: Send {
+pub trait Desk: Send + Any {
     /// Does some of what there is to do, for a bounded time; `now` is from a moment ago, if given. Returns whether it
     /// can be laid down; if not, it goes to the sleeper.
     fn assist(&mut self, now: Option<Timestamp>) -> bool;
@@ -170,20 +171,57 @@ impl Shared {
     /// Works at the desk, which the caller has just taken.
     fn assist(&self, news: News) {
         let mut now = if let News::Work(now) = news { now } else { None };
+        // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`.
+        unsafe { self.work(|desk| desk.assist(now.take())) }
+    }
+
+    /// Does some work at the desk, then what else there is to do, and lays it down. `first` returns whether it can be laid
+    /// down after that.
+    ///
+    /// # Safety
+    /// The caller is the owner, and is none any more afterwards.
+    unsafe fn work(&self, first: impl FnOnce(&mut dyn Desk) -> bool) {
         let (_here, borrowed) = (Here::at(self), Borrowed(self));
         point(Step::Borrowed);
+        // SAFETY: the caller's promise, and nobody has left since.
+        let mut can_rest = unsafe { self.lent().with(first) };
         for _ in 0..ROUNDS {
-            // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`, and not left since.
-            if !unsafe { self.lent().with(|desk| desk.assist(now.take())) } {
+            if !can_rest {
                 break;
             }
             // SAFETY: as above.
             match unsafe { self.leave(ASSISTED) } {
                 Left::Free => return std::mem::forget(borrowed),
-                Left::Work => {}
+                // SAFETY: as above.
+                Left::Work => can_rest = unsafe { self.lent().with(|desk| desk.assist(None)) },
                 Left::Wanted => break,
             }
         }
+    }
+
+    /// Does `first` at the desk if nobody has it and nothing waits on it; then what has come in meanwhile.
+    pub(super) fn visit<D: Desk, R>(&self, first: impl FnOnce(&mut D) -> (R, bool)) -> Option<R> {
+        // Relaxed: the exchange says how it is.
+        if self.state.load(Ordering::Relaxed) != ASLEEP_QUIET
+            || panicking()
+            || HELPS.with(|helps| helps.get()) != 0
+        {
+            return None;
+        }
+        point(Step::NotifySeen);
+        // Acquire: what the last owner has done at the desk; partner: the exchange in `leave`.
+        let taken = self.state.compare_exchange(ASLEEP_QUIET, ASSISTED, Ordering::Acquire, Ordering::Relaxed);
+        taken.ok()?;
+        let mut result = None;
+        let first = |desk: &mut dyn Desk| {
+            let desk: &mut dyn Any = desk;
+            let (found, can_rest) = first(desk.downcast_mut().expect("a desk of this kind"));
+            result = Some(found);
+            can_rest
+        };
+        // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`.
+        unsafe { self.work(first) };
+        result
     }
 
     /// Lays the desk down, unless there is something to do.

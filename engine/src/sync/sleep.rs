@@ -79,6 +79,17 @@ impl Notifier {
         self.tell(News::Room);
     }
 
+    /// Does `first` at the desk, in place of the sleeper, if that has lent it, nobody has it, and nothing waits on it. `first`
+    /// also says whether the desk can be laid down then; if not, it goes to the sleeper. News that comes meanwhile is seen to
+    /// before this returns. `None` if `first` was not called.
+    ///
+    /// # Panics
+    /// If the desk is of another kind.
+    pub fn visit<D: Desk, R>(&self, first: impl FnOnce(&mut D) -> (R, bool)) -> Option<R> {
+        self.0.lent.as_ref()?;
+        self.0.visit(first)
+    }
+
     fn tell(&self, news: News) {
         // SeqCst: orders the caller's work before the look at the announcement; partner: the fence in `sleep` or `leave`.
         fence(Ordering::SeqCst);
