@@ -523,7 +523,7 @@ impl Desk {
         let waited = Duration::ZERO;
         let answer = match outcome {
             Ok(booking) => {
-                counts.dispatched(snapshot.cost(), waited);
+                counts.dispatched_at_once(snapshot.cost());
                 Ok(permit(&self.endpoints, &booking, class, snapshot.cost(), waited))
             }
             Err(reason) => {

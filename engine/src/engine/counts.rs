@@ -61,10 +61,22 @@ struct Hot {
     dispatched_tokens: u64,
     /// The last waiting times \[ns\]: they go into the histogram, which is far away, when there are some.
     recent: [u32; 8],
-    recents: usize,
+    recents: u32,
+    /// Those that did not wait at all, that the histogram does not have yet.
+    at_once: u32,
 }
 
 const _: () = assert!(size_of::<Hot>() == 64);
+
+impl Hot {
+    /// The last waiting times.
+    fn tell(&self, waits: &mut Histogram<u64>) {
+        for nanos in &self.recent[..self.recents as usize] {
+            waits.saturating_record(u64::from(*nanos));
+        }
+        waits.saturating_record_n(0, u64::from(self.at_once));
+    }
+}
 
 /// What became of the requests of one class, as the arbiter saw it.
 #[derive(Clone, Debug, Default)]
@@ -97,9 +109,9 @@ impl Counts {
         *dispatched_tokens = dispatched_tokens.saturating_add(cost);
         match u32::try_from(waited.as_nanos()) {
             Ok(nanos) => {
-                recent[*recents] = nanos;
+                recent[*recents as usize] = nanos;
                 *recents += 1;
-                if *recents == recent.len() {
+                if *recents as usize == recent.len() {
                     self.settle();
                 }
             }
@@ -110,12 +122,21 @@ impl Counts {
         }
     }
 
+    /// The same for one that did not wait.
+    pub(super) fn dispatched_at_once(&mut self, cost: u64) {
+        let Hot { dispatched, dispatched_tokens, at_once, .. } = &mut self.hot;
+        *dispatched += 1;
+        *dispatched_tokens = dispatched_tokens.saturating_add(cost);
+        *at_once += 1;
+        if *at_once == u32::MAX {
+            self.settle();
+        }
+    }
+
     /// Puts the last waiting times into the histogram.
     fn settle(&mut self) {
-        let waits = self.waits.get_or_insert_with(histogram);
-        for nanos in &self.hot.recent[..std::mem::take(&mut self.hot.recents)] {
-            waits.saturating_record(u64::from(*nanos));
-        }
+        self.hot.tell(self.waits.get_or_insert_with(histogram));
+        (self.hot.recents, self.hot.at_once) = (0, 0);
     }
 
     /// The numbers of a class, without what only the scheduler knows.
@@ -123,9 +144,7 @@ impl Counts {
         let [requests, raw_isl_tokens, cached_tokens] = self.refused;
         let (full, late) = (read(&self.door.full), read(&self.door.late));
         let mut waits = self.waits.clone().unwrap_or_else(histogram);
-        for nanos in &self.hot.recent[..self.hot.recents] {
-            waits.saturating_record(u64::from(*nanos));
-        }
+        self.hot.tell(&mut waits);
         ClassStatus {
             id,
             name,

@@ -68,9 +68,7 @@ impl Masks {
 
     /// One use less.
     pub(super) fn release(&mut self, id: u32) {
-        if id == NO_MASK {
-            return;
-        }
+        debug_assert_ne!(id, NO_MASK);
         let mask = &mut self.masks[id as usize];
         mask.uses -= 1;
         if mask.uses == 0 && !mask.idle {

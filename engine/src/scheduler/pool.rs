@@ -335,10 +335,16 @@ impl Pool {
         &self.views[view.0 as usize]
     }
 
+    /// Whether any endpoint is not overloaded.
+    pub(super) fn serves(&self) -> bool {
+        self.serving_count > 0
+    }
+
     pub(super) fn serving(&self) -> &FixedBitSet {
         &self.serving
     }
 
+    #[inline]
     pub(super) fn acquire_mask(&mut self, snapshot: &Snapshot) -> u32 {
         match snapshot.constraints() {
             Some(constraints) => self.masks.acquire(constraints, &self.workers),
@@ -351,11 +357,15 @@ impl Pool {
         snapshot.constraints().map_or(NO_MASK, |constraints| self.masks.find(constraints))
     }
 
+    #[inline]
     pub(super) fn release_mask(&mut self, mask: u32) {
-        self.masks.release(mask);
+        if mask != NO_MASK {
+            self.masks.release(mask);
+        }
     }
 
     /// Endpoints that a mask allows, serving or not; `None` for no constraints.
+    #[inline]
     pub(super) fn mask(&self, mask: u32) -> Option<&FixedBitSet> {
         self.masks.endpoints(mask)
     }
@@ -368,7 +378,15 @@ impl Pool {
     }
 
     /// The same for the endpoints that `mask` allows.
+    #[inline]
     pub(super) fn shared_open(&self, gate: GateId, mask: u32) -> bool {
+        if mask == NO_MASK {
+            return self.gate_open(gate);
+        }
+        self.masked_open(gate, mask)
+    }
+
+    fn masked_open(&self, gate: GateId, mask: u32) -> bool {
         let Some(mask) = self.masks.endpoints(mask) else { return self.gate_open(gate) };
         let gate = &self.gates[gate.0 as usize];
         let free = self.views[gate.view.0 as usize].free();

@@ -87,10 +87,11 @@ impl<'a> Candidates<'a> {
     ) -> Result<Self, Reason> {
         let pinned = snapshot.pin().map(|pin| pool.pinned(pin));
         let candidates = Self { pool, view, snapshot, pinned, mask: pool.mask(mask) };
-        if candidates.eligible().next().is_none() {
-            return Err(why_nobody(pool, snapshot));
-        }
-        Ok(candidates)
+        let anybody = match (&candidates.pinned, candidates.mask) {
+            (None, None) => pool.serves(),
+            _ => candidates.eligible().next().is_some(),
+        };
+        if anybody { Ok(candidates) } else { Err(why_nobody(pool, snapshot)) }
     }
 
     /// The request.
