@@ -13,18 +13,19 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Idle;
-use super::admission::{Answer, Item, Pending, waiting_place};
+use super::admission::{Answer, Item, Pending, asked, waiting_place};
 use super::contain::contained;
 use super::counts::{Counts, EngineSnapshot, Turns};
 use super::endpoints::Endpoints;
+use super::guard::ClassChoice;
 use super::marks::Marks;
 use super::observe::{Fate, Observers};
 use super::permit::Permit;
-use super::shared::{Phase, Route, Shared};
+use super::shared::{Phase, Route, Routes, Shared};
 use super::span::RequestSpan;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
-use crate::request::Snapshot;
+use crate::request::{Request, Snapshot};
 use crate::scheduler::{Booking, Dispatch, Expired, Picked, Refused, Scheduler};
 use crate::sync::clock::Clock;
 use crate::sync::ingress::{ABANDONED, Consumer, Queued};
@@ -59,6 +60,8 @@ pub(super) struct Arbiter {
     pub(super) turns: Turns,
     workers: Reader<WorkerSnapshot>,
     profile: Reader<Profile>,
+    /// Those of the profile that it works with.
+    pub(super) routes: DataArc<Routes>,
     idle: Idle,
     /// The ingress is closed and what waits is being finished.
     draining: bool,
@@ -135,6 +138,7 @@ impl Arbiter {
             turns: Turns::new(),
             workers: shared.workers.reader(),
             profile: shared.profile.reader(),
+            routes: shared.routes.load(),
             idle,
             draining: false,
             more: false,
@@ -378,16 +382,23 @@ impl Arbiter {
 impl Arbiter {
     /// Answers a request that need not wait, on its caller's thread, past the queues; `None`, and nothing of it is here, if it has
     /// to go through them. Also says whether the caller can lay the arbiter's work down then.
-    pub(super) fn admit_at_once(&mut self, route: &Route, snapshot: &Snapshot) -> (Option<Answer>, bool) {
+    pub(super) fn admit_at_once(
+        &mut self,
+        request: &Request,
+        choice: &ClassChoice,
+        snapshot: &Snapshot,
+        span: &RequestSpan,
+    ) -> (Option<Answer>, bool) {
         let answer = contained(|| {
-            let class = route.class;
-            // Who came before goes before. The class may be gone since its caller looked.
-            let queue = self.classes.get(class.index())?.as_ref()?;
-            if !Arc::ptr_eq(&queue.route.door, &route.door) || self.more || self.has_work(false) {
+            // Who came before goes before, and what is new counts.
+            if self.draining || self.more || self.has_work(false) {
                 return None;
             }
+            let Routes { profile, classes } = &*self.routes;
+            let position = profile.classify(asked(request, choice), snapshot.uncached_tokens());
             self.desk.endpoints.take_releases(&mut self.desk.scheduler);
-            let answer = self.desk.answer_at_once(class, snapshot)?;
+            let answer = self.desk.answer_at_once(classes[position.index()].class, snapshot)?;
+            span.classified(&profile.classes()[position.index()].name, snapshot.cost());
             self.turns.intake.record(1);
             self.turns.dispatches.record(1);
             self.turns.turns += 1;

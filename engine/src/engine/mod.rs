@@ -164,21 +164,22 @@ impl Engine {
             _ => ClassChoice::AsAsked,
         };
         let clamped = choice != ClassChoice::AsAsked;
+        let is_late = snapshot.deadline().is_some_and(|deadline| deadline <= arrival);
+        let at_once = |arbiter: &mut Arbiter| arbiter.admit_at_once(&request, &choice, &snapshot, span);
+        if !is_late && let Some(answer) = shared.notifier.visit(at_once).flatten() {
+            if clamped {
+                count(&shared.door.clamped);
+            }
+            return Ok(Admitted::Yes(Admission::answered(request, answer)));
+        }
         shared.routes.with(|routes| {
             let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
             let route = &routes.classes[position.index()];
             span.classified(&routes.profile.classes()[position.index()].name, snapshot.cost());
-            if snapshot.deadline().is_some_and(|deadline| deadline <= arrival) {
+            if is_late {
                 count(&route.door.late);
                 let reason = Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late };
                 return Err(Rejected { reason, request });
-            }
-            let at_once = |arbiter: &mut Arbiter| arbiter.admit_at_once(route, &snapshot);
-            if let Some(answer) = shared.notifier.visit(at_once).flatten() {
-                if clamped {
-                    count(&shared.door.clamped);
-                }
-                return Ok(Admitted::Yes(Admission::answered(request, answer)));
             }
             let (admission, queued) = Admission::new(request, choice, snapshot, self.handle.clone());
             match route.producer.push(queued) {

@@ -67,8 +67,9 @@ impl Arbiter {
             });
             queue.route.clone()
         });
-        let routes = Routes { classes: routes.collect(), profile: profile.clone() };
-        shared.routes.replace(DataArc::new(routes));
+        let routes = DataArc::new(Routes { classes: routes.collect(), profile: profile.clone() });
+        shared.routes.replace(routes.clone());
+        self.routes = routes;
 
         for queue in &mut old {
             marks.give_back(queue.route.mark.id);
