@@ -11,7 +11,7 @@ use super::observe::{Observer, Observers};
 use super::shared::{Routes, Shared};
 use super::{Engine, Idle};
 use crate::policy::{ClassId, Profile};
-use crate::scheduler::{LeastLoaded, Scheduler, Selector};
+use crate::scheduler::{Scheduler, Selector};
 use crate::sync::ingress::abandoned_queue;
 use crate::sync::sleep::{Sleeper, lending_sleep, sleep};
 use crate::sync::ticket::{Answerer, ticket};
@@ -30,7 +30,7 @@ pub struct EngineBuilder {
     ingress_capacity: usize,
     idle: Idle,
     pinning: CorePinning,
-    selector: Box<dyn Selector>,
+    selector: Option<Box<dyn Selector>>,
     guard: Option<Guard>,
     observers: Observers,
 }
@@ -43,7 +43,7 @@ impl EngineBuilder {
             ingress_capacity: INGRESS_CAPACITY,
             idle: Idle::default(),
             pinning: CorePinning::default(),
-            selector: Box::new(LeastLoaded),
+            selector: None,
             guard: None,
             observers: Observers::default(),
         }
@@ -76,7 +76,7 @@ impl EngineBuilder {
 
     /// Who picks the endpoint.
     pub fn selector(mut self, selector: impl Selector + 'static) -> Self {
-        self.selector = Box::new(selector);
+        self.selector = Some(Box::new(selector));
         self
     }
 
@@ -124,7 +124,7 @@ impl EngineBuilder {
     fn arbiter(self) -> Result<(Arbiter, Sleeper, Arc<Shared>), StartError> {
         cores::pin(self.pinning)
             .map_err(|cores::Impossible { core, allowed }| StartError::Core { core, allowed })?;
-        let scheduler = Scheduler::with_selector(&self.profile, self.selector);
+        let scheduler = Scheduler::with(&self.profile, self.selector);
         let (notifier, sleeper) = if self.idle == Idle::Assist { lending_sleep() } else { sleep() };
         let mut marks = Marks::new();
         let ids = (0..self.profile.classes().len() as u32).map(ClassId);

@@ -130,10 +130,10 @@ impl Engine {
         let mut request = request;
         loop {
             match self.admit_by_current_policy(request, arrival, &span) {
-                Ok(Admitted::Yes(admission)) => return Ok(admission.within(span)),
+                Ok(admission) => return Ok(admission.within(span)),
                 // The class went between the look at the policy and the push.
-                Ok(Admitted::Again(rejected)) => request = rejected.request,
-                Err(rejected) => {
+                Err(NotAdmitted::Again(back)) => request = back,
+                Err(NotAdmitted::Rejected(rejected)) => {
                     span.refused(&rejected.reason);
                     return Err(rejected);
                 }
@@ -146,17 +146,17 @@ impl Engine {
         request: Request,
         arrival: Timestamp,
         span: &RequestSpan,
-    ) -> Result<Admitted, Rejected> {
+    ) -> Result<Admission, NotAdmitted> {
         let shared = &*self.handle.shared;
         if shared.phase() != Phase::Open {
             count(&shared.door.closed);
-            return Err(Rejected { reason: shared.closed(), request });
+            return Err(Rejected { reason: shared.closed(), request }.into());
         }
         let snapshot = match request.snapshot(arrival) {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 count(&shared.door.invalid);
-                return Err(Rejected { reason: Reason::Invalid(error), request });
+                return Err(Rejected { reason: Reason::Invalid(error), request }.into());
             }
         };
         let choice = match &shared.guard {
@@ -170,7 +170,7 @@ impl Engine {
             if clamped {
                 count(&shared.door.clamped);
             }
-            return Ok(Admitted::Yes(Admission::answered(request, answer)));
+            return Ok(Admission::answered(request, answer));
         }
         shared.routes.with(|routes| {
             let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
@@ -179,7 +179,7 @@ impl Engine {
             if is_late {
                 count(&route.door.late);
                 let reason = Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late };
-                return Err(Rejected { reason, request });
+                return Err(Rejected { reason, request }.into());
             }
             let (admission, queued) = Admission::new(request, choice, snapshot, self.handle.clone());
             match route.producer.push(queued) {
@@ -189,17 +189,17 @@ impl Engine {
                     if clamped {
                         count(&shared.door.clamped);
                     }
-                    Ok(Admitted::Yes(admission))
+                    Ok(admission)
                 }
                 Err(PushError::Full(queued)) => {
                     count(&route.door.full);
                     let class = routes.profile.classes()[position.index()].name.as_str().into();
                     let reason = Reason::IngressFull { class, capacity: route.producer.capacity() };
-                    Err(admission::reject(admission, queued, reason))
+                    Err(admission::reject(admission, queued, reason).into())
                 }
                 Err(PushError::Closed(queued)) => {
                     let reason = Reason::Closed { cause: None };
-                    Ok(Admitted::Again(admission::reject(admission, queued, reason)))
+                    Err(NotAdmitted::Again(admission::reject(admission, queued, reason).request))
                 }
             }
         })
@@ -276,10 +276,17 @@ impl Engine {
     }
 }
 
-/// What came of a look at the policy.
-enum Admitted {
-    Yes(Admission),
-    Again(Rejected),
+/// Why a look at the policy did not lead into it.
+enum NotAdmitted {
+    Rejected(Rejected),
+    /// The policy has changed.
+    Again(Request),
+}
+
+impl From<Rejected> for NotAdmitted {
+    fn from(rejected: Rejected) -> Self {
+        Self::Rejected(rejected)
+    }
 }
 
 impl fmt::Debug for Engine {

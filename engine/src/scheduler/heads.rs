@@ -36,7 +36,11 @@ impl<T> Scheduler<T> {
     }
 
     /// Whether a request would be dispatchable as the head of its lane.
+    #[inline]
     pub(super) fn could_go(&mut self, class: ClassId, snapshot: &Snapshot) -> bool {
+        if snapshot.pin().is_none() && snapshot.constraints().is_none() {
+            return self.pool.gate_open(self.classes[class.index()].gate);
+        }
         let mask = self.pool.acquire_mask(snapshot);
         let state = &self.classes[class.index()];
         let open = match snapshot.pin() {

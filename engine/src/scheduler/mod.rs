@@ -95,7 +95,8 @@ pub struct Scheduler<T> {
     ring: Ring,
     pool: Pool,
     expiries: Expiries,
-    selector: Box<dyn Selector>,
+    /// Another one than the default.
+    selector: Option<Box<dyn Selector>>,
     /// Numbers of classes that are gone, the longest vacant first.
     vacant: VecDeque<u32>,
     sequence: u64,
@@ -166,11 +167,15 @@ pub struct Refused<T> {
 impl<T> Scheduler<T> {
     /// A scheduler for the classes of `profile`, without workers, with the default selector.
     pub fn new(profile: &Profile) -> Self {
-        Self::with_selector(profile, Box::new(LeastLoaded))
+        Self::with(profile, None)
     }
 
     /// The same with another selector.
     pub fn with_selector(profile: &Profile, selector: Box<dyn Selector>) -> Self {
+        Self::with(profile, Some(selector))
+    }
+
+    pub(crate) fn with(profile: &Profile, selector: Option<Box<dyn Selector>>) -> Self {
         let mut scheduler = Self {
             slab: Slab::new(),
             lanes: Lanes::default(),
@@ -336,9 +341,17 @@ impl<T> Scheduler<T> {
     /// No endpoint is eligible, or the selector failed.
     pub fn select(&mut self, class: ClassId, snapshot: &Snapshot) -> Result<EndpointIndex, Reason> {
         let view = self.classes[class.index()].view;
+        if self.selector.is_none()
+            && let Some(index) = Candidates::usual(&self.pool, view, snapshot)
+        {
+            return Ok(index);
+        }
         let mask = self.pool.acquire_mask(snapshot);
         let candidates = Candidates::new(&self.pool, view, snapshot, mask);
-        let chosen = candidates.and_then(|c| c.choose(&mut *self.selector));
+        let chosen = candidates.and_then(|c| match &mut self.selector {
+            Some(selector) => c.choose(&mut **selector),
+            None => c.choose(&mut LeastLoaded),
+        });
         self.pool.release_mask(mask);
         chosen
     }

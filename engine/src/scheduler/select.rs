@@ -122,14 +122,27 @@ impl<'a> Candidates<'a> {
             && self.mask.is_none_or(|mask| mask.contains(endpoint))
     }
 
+    /// What the default selector chooses for most requests, those without pin, constraints and cached prefixes: of equal
+    /// loads to come, the least active. `None` for the others, and if no endpoint is free.
+    #[inline]
+    pub(super) fn usual(pool: &Pool, view: ViewId, snapshot: &Snapshot) -> Option<EndpointIndex> {
+        match (snapshot.pin(), snapshot.constraints(), snapshot.cached_list()) {
+            (None, None, None) => pool.view(view).least_loaded().map(EndpointIndex),
+            _ => None,
+        }
+    }
+
     /// What the default selector chooses. Without pin and constraints it looks at the least loaded endpoint and
     /// at those with a cached prefix only.
     pub fn least_loaded(&self) -> Option<EndpointIndex> {
+        if let Some(index) = Self::usual(self.pool, self.view, self.snapshot) {
+            return Some(index);
+        }
         let free = self.pool.view(self.view);
         let best = match (&self.pinned, self.mask, free.least_loaded()) {
             (None, None, Some(least)) => {
                 // Of the endpoints without a cached prefix the least loaded is the best; no other can win.
-                let Some(cached) = self.snapshot.cached_list() else { return Some(EndpointIndex(least)) };
+                let cached = self.snapshot.cached_list().unwrap_or_default();
                 let cached = cached.iter().flat_map(|c| {
                     let ranks = self.pool.pinned(Pin { worker: c.worker, rank: None });
                     ranks.filter(|&e| free.free().contains(e)).map(|e| e as u32)
