@@ -88,10 +88,9 @@ impl Admission {
         Self { state: State::Answered(answer), span: RequestSpan::none() }
     }
 
-    /// The same, followed by `span`.
-    pub(super) fn within(mut self, span: RequestSpan) -> Self {
+    /// Lets `span` follow it.
+    pub(super) fn follow(&mut self, span: RequestSpan) {
         self.span = span;
-        self
     }
 
     /// Blocks the calling thread until the request is dispatched or rejected.

@@ -380,32 +380,36 @@ impl Arbiter {
 }
 
 impl Arbiter {
-    /// Answers a request that need not wait, on its caller's thread, past the queues; `None`, and nothing of it is here, if it has
-    /// to go through them. Also says whether the caller can lay the arbiter's work down then.
+    /// Answers a request that need not wait, on its caller's thread, past the queues. Without an answer nothing of the request is
+    /// here: it has to go through them. Returns whether the caller can lay the arbiter's work down then.
     pub(super) fn admit_at_once(
         &mut self,
         request: &Request,
         choice: &ClassChoice,
         snapshot: &Snapshot,
         span: &RequestSpan,
-    ) -> (Option<Answer>, bool) {
-        let answer = contained(|| {
+        answer: &mut Option<Answer>,
+    ) -> bool {
+        let done = contained(|| {
             // Who came before goes before, and what is new counts.
             if self.draining || self.more || self.has_work(false) {
-                return None;
+                return;
             }
             let Routes { profile, classes } = &*self.routes;
             let position = profile.classify(asked(request, choice), snapshot.uncached_tokens());
+            let class = classes[position.index()].class;
             self.desk.endpoints.take_releases(&mut self.desk.scheduler);
-            let answer = self.desk.answer_at_once(classes[position.index()].class, snapshot)?;
-            span.classified(&profile.classes()[position.index()].name, snapshot.cost());
-            self.turns.intake.record(1);
-            self.turns.dispatches.record(1);
-            self.turns.turns += 1;
-            Some(answer)
+            let now = snapshot.arrival();
+            if let Some(outcome) = self.desk.scheduler.bypass(class, snapshot, now) {
+                span.classified(&profile.classes()[position.index()].name, snapshot.cost());
+                self.desk.answer_at_once(class, snapshot, outcome, answer);
+                self.turns.intake.record(1);
+                self.turns.dispatches.record(1);
+                self.turns.turns += 1;
+            }
         });
-        self.died |= answer.is_none();
-        (answer.flatten(), !self.died)
+        self.died |= done.is_none();
+        !self.died
     }
 }
 
@@ -525,35 +529,35 @@ impl Desk {
         any
     }
 
-    /// The answer for a request that need not wait.
-    fn answer_at_once(&mut self, class: ClassId, snapshot: &Snapshot) -> Option<Answer> {
-        let outcome = self.scheduler.bypass(class, snapshot, snapshot.arrival())?;
+    /// Answers a request that has not waited.
+    fn answer_at_once(
+        &mut self,
+        class: ClassId,
+        snapshot: &Snapshot,
+        outcome: Result<Booking, Reason>,
+        answer: &mut Option<Answer>,
+    ) {
         self.decisions += 1;
         let counts = &mut self.counts[class.index()];
         counts.taken_in();
-        let waited = Duration::ZERO;
-        let answer = match outcome {
+        match outcome {
             Ok(booking) => {
-                counts.dispatched_at_once(snapshot.cost());
-                Ok(permit(&self.endpoints, &booking, class, snapshot.cost(), waited))
+                let (cost, waited) = (snapshot.cost(), Duration::ZERO);
+                counts.dispatched_at_once(cost);
+                *answer = Some(Ok(permit(&self.endpoints, &booking, class, cost, waited)));
+                if self.observers.any() {
+                    let fate = Fate::Dispatched(booking.endpoint());
+                    self.observers.tell(class, snapshot, waited, &fate);
+                }
             }
             Err(reason) => {
                 counts.failed += 1;
-                Err(reason)
-            }
-        };
-        if self.observers.any() {
-            match &answer {
-                Ok(permit) => {
-                    let fate = Fate::Dispatched(permit.endpoint());
-                    self.observers.tell(class, snapshot, waited, &fate);
-                }
-                Err(reason) => {
+                if self.observers.any() {
                     self.observers.left(class, snapshot, snapshot.arrival(), Some(reason.clone()));
                 }
+                *answer = Some(Err(reason));
             }
         }
-        Some(answer)
     }
 
     fn answer(&mut self, dispatch: Dispatch<Pending>) {

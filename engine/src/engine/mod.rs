@@ -126,37 +126,41 @@ impl Engine {
     /// draining. The request comes back with the reason.
     pub fn admit(&self, request: Request) -> Result<Admission, Rejected> {
         let arrival = self.handle.shared.clock.now();
-        let span = RequestSpan::open();
-        let mut request = request;
+        let mut span = RequestSpan::open();
+        let (mut request, mut again) = (request, false);
         loop {
-            match self.admit_by_current_policy(request, arrival, &span) {
-                Ok(admission) => return Ok(admission.within(span)),
-                // The class went between the look at the policy and the push.
-                Err(NotAdmitted::Again(back)) => request = back,
-                Err(NotAdmitted::Rejected(rejected)) => {
-                    span.refused(&rejected.reason);
-                    return Err(rejected);
-                }
+            // Changed where it is: each move of an answer costs.
+            let mut admitted = self.admit_by_current_policy(request, arrival, &span, &mut again);
+            match &mut admitted {
+                Ok(admission) => admission.follow(std::mem::replace(&mut span, RequestSpan::none())),
+                Err(_) if again => {}
+                Err(rejected) => span.refused(&rejected.reason),
+            }
+            match admitted {
+                Err(rejected) if std::mem::take(&mut again) => request = rejected.request,
+                admitted => return admitted,
             }
         }
     }
 
+    /// Tells by `again` that the class went between the look at the policy and the push.
     fn admit_by_current_policy(
         &self,
         request: Request,
         arrival: Timestamp,
         span: &RequestSpan,
-    ) -> Result<Admission, NotAdmitted> {
+        again: &mut bool,
+    ) -> Result<Admission, Rejected> {
         let shared = &*self.handle.shared;
         if shared.phase() != Phase::Open {
             count(&shared.door.closed);
-            return Err(Rejected { reason: shared.closed(), request }.into());
+            return Err(Rejected { reason: shared.closed(), request });
         }
         let snapshot = match request.snapshot(arrival) {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 count(&shared.door.invalid);
-                return Err(Rejected { reason: Reason::Invalid(error), request }.into());
+                return Err(Rejected { reason: Reason::Invalid(error), request });
             }
         };
         let choice = match &shared.guard {
@@ -165,8 +169,13 @@ impl Engine {
         };
         let clamped = choice != ClassChoice::AsAsked;
         let is_late = snapshot.deadline().is_some_and(|deadline| deadline <= arrival);
-        let at_once = |arbiter: &mut Arbiter| arbiter.admit_at_once(&request, &choice, &snapshot, span);
-        if !is_late && let Some(answer) = shared.notifier.visit(at_once).flatten() {
+        let mut answer = None;
+        if !is_late {
+            shared.notifier.visit(|arbiter: &mut Arbiter| {
+                arbiter.admit_at_once(&request, &choice, &snapshot, span, &mut answer)
+            });
+        }
+        if let Some(answer) = answer {
             if clamped {
                 count(&shared.door.clamped);
             }
@@ -179,7 +188,7 @@ impl Engine {
             if is_late {
                 count(&route.door.late);
                 let reason = Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late };
-                return Err(Rejected { reason, request }.into());
+                return Err(Rejected { reason, request });
             }
             let (admission, queued) = Admission::new(request, choice, snapshot, self.handle.clone());
             match route.producer.push(queued) {
@@ -195,11 +204,12 @@ impl Engine {
                     count(&route.door.full);
                     let class = routes.profile.classes()[position.index()].name.as_str().into();
                     let reason = Reason::IngressFull { class, capacity: route.producer.capacity() };
-                    Err(admission::reject(admission, queued, reason).into())
+                    Err(admission::reject(admission, queued, reason))
                 }
                 Err(PushError::Closed(queued)) => {
                     let reason = Reason::Closed { cause: None };
-                    Err(NotAdmitted::Again(admission::reject(admission, queued, reason).request))
+                    *again = true;
+                    Err(admission::reject(admission, queued, reason))
                 }
             }
         })
@@ -273,19 +283,6 @@ impl Engine {
     /// Permits that were released after their worker's incarnation had changed.
     pub fn stale_releases(&self) -> u64 {
         self.handle.shared.releases.stale()
-    }
-}
-
-/// Why a look at the policy did not lead into it.
-enum NotAdmitted {
-    Rejected(Rejected),
-    /// The policy has changed.
-    Again(Request),
-}
-
-impl From<Rejected> for NotAdmitted {
-    fn from(rejected: Rejected) -> Self {
-        Self::Rejected(rejected)
     }
 }
 

@@ -222,24 +222,19 @@ impl Shared {
     }
 
     /// Does `first` at the desk if nobody has it and nothing waits on it; then what has come in meanwhile.
-    pub(super) fn visit<D: Desk, R>(&self, first: impl FnOnce(&mut D) -> (R, bool)) -> Option<R> {
+    pub(super) fn visit<D: Desk>(&self, first: impl FnOnce(&mut D) -> bool) {
         if !self.is_quiet() || panicking() || HELPS.with(|helps| helps.get()) != 0 {
-            return None;
+            return;
         }
         point(Step::NotifySeen);
         // Acquire: what the last owner has done at the desk; partner: the exchange in `leave`.
         let taken = self.state.compare_exchange(ASLEEP_QUIET, ASSISTED, Ordering::Acquire, Ordering::Relaxed);
-        taken.ok()?;
-        let mut result = None;
-        let first = |desk: &mut dyn Desk| {
-            let desk: &mut dyn Any = desk;
-            let (found, can_rest) = first(desk.downcast_mut().expect("a desk of this kind"));
-            result = Some(found);
-            can_rest
-        };
-        // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`.
-        unsafe { self.work(first) };
-        result
+        if taken.is_ok() {
+            // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`.
+            unsafe {
+                self.work(|desk| first((desk as &mut dyn Any).downcast_mut().expect("a desk of this kind")));
+            }
+        }
     }
 
     /// Lays the desk down, unless there is something to do.

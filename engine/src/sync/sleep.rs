@@ -80,14 +80,15 @@ impl Notifier {
     }
 
     /// Does `first` at the desk, in place of the sleeper, if that has lent it, nobody has it, and nothing waits on it. `first`
-    /// also says whether the desk can be laid down then; if not, it goes to the sleeper. News that comes meanwhile is seen to
-    /// before this returns. `None` if `first` was not called.
+    /// says whether the desk can be laid down then; if not, it goes to the sleeper. News that comes meanwhile is seen to
+    /// before this returns.
     ///
     /// # Panics
     /// If the desk is of another kind.
-    pub fn visit<D: Desk, R>(&self, first: impl FnOnce(&mut D) -> (R, bool)) -> Option<R> {
-        self.0.lent.as_ref()?;
-        self.0.visit(first)
+    pub fn visit<D: Desk>(&self, first: impl FnOnce(&mut D) -> bool) {
+        if self.0.lent.is_some() {
+            self.0.visit(first);
+        }
     }
 
     fn tell(&self, news: News) {
