@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use threaded::{class, permit, profile, waits, worker};
 use tollgate::sync::points::{Step, install};
-use tollgate::{Admission, Engine, EngineBuilder, Idle, Request, WorkerSnapshot};
+use tollgate::{Admission, Engine, EngineBuilder, Idle, Pin, Request, Worker, WorkerId, WorkerSnapshot};
 
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -302,8 +302,19 @@ fn an_arbiter_stopped_at_any_step_holds_up_no_caller_that_does_not_wait_for_an_a
 fn a_caller_stopped_in_an_assisted_turn_holds_up_no_caller_that_does_not_wait_for_an_answer() {
     use Step::{Announced, AnswerWritten, Answered, Borrowed, Drained, Rechecked, Swept, Taken, Turn};
     let _alone = alone();
-    for step in [Borrowed, Turn, Swept, Taken, Drained, AnswerWritten, Answered, Announced, Rechecked] {
+    // At once, and through the queue, as something waits.
+    let at_once = [Borrowed, Swept, Announced, Rechecked].map(|step| (step, false));
+    let queued = [Borrowed, Turn, Swept, Taken, Drained, AnswerWritten, Answered, Announced, Rechecked];
+    for (step, something_waits) in at_once.into_iter().chain(queued.map(|step| (step, true))) {
         let engine = built(|builder| builder.idle(Idle::Assist));
+        let one_at_a_time = Worker { max_active_requests: Some(1), ..worker(3) };
+        engine.publish(WorkerSnapshot::new(2, vec![worker(1), worker(2), one_at_a_time]).unwrap()).unwrap();
+        let pinned = || {
+            let mut request = request("b");
+            request.pin = Some(Pin { worker: WorkerId(3), rank: None });
+            engine.admit(request).unwrap()
+        };
+        let blocked = something_waits.then(|| (permit(pinned()), pinned()));
         let running = permit(engine.admit(request("a")).unwrap());
         let (stop, told, release) = stop(At::Step(step));
         let over = Arc::new(AtomicBool::new(false));
@@ -332,6 +343,7 @@ fn a_caller_stopped_in_an_assisted_turn_holds_up_no_caller_that_does_not_wait_fo
         drop(release);
         drop(permit(late));
         assistant.join().unwrap();
+        drop(blocked);
         threaded::drained(&engine);
     }
 }
