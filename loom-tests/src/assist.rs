@@ -4,7 +4,9 @@
 //! owners at once, or one that does not see what the other has done, are races that loom reports at the desk's cell.
 //! Modelled and trusted: as in `engine.rs` and `lend.rs`.
 
-use crate::engine::{MINUTE, TOKENS, admit, caller, one_at_a_time, outcome, over, started_with_assist, sum};
+use crate::engine::{
+    MINUTE, TOKENS, admit, caller, no_limit, one_at_a_time, outcome, over, started_with_assist, sum,
+};
 use crate::model::{Seen, bound, check_late};
 
 #[test]
@@ -22,6 +24,18 @@ fn release_against_an_admission_that_waits_for_it() {
 fn two_admissions_for_one_place() {
     check_late("assist: two admissions for one place", bound::ASSIST_TWO_REQUESTS, || {
         let (engine, permit) = started_with_assist(one_at_a_time(&["a"]), 0);
+        let other = caller(&engine, |engine| drop(admit(&engine, TOKENS).wait().expect("open")));
+        drop(admit(&engine, TOKENS).wait().expect("open"));
+        other.join().unwrap();
+        drop(permit);
+        assert_eq!(sum(&over(engine), |class| class.dispatched), 3);
+    });
+}
+
+#[test]
+fn two_admissions_that_find_room() {
+    check_late("assist: two admissions that find room", bound::ASSIST_TWO_REQUESTS, || {
+        let (engine, permit) = started_with_assist(no_limit(&["a"]), 0);
         let other = caller(&engine, |engine| drop(admit(&engine, TOKENS).wait().expect("open")));
         drop(admit(&engine, TOKENS).wait().expect("open"));
         other.join().unwrap();

@@ -58,6 +58,12 @@ pub(crate) fn one_at_a_time(classes: &[&str]) -> Profile {
     policy(&classes)
 }
 
+/// A policy of these classes, for none of which a worker is ever busy.
+pub(crate) fn no_limit(classes: &[&str]) -> Profile {
+    let classes: Vec<_> = classes.iter().map(|name| (*name, None)).collect();
+    policy(&classes)
+}
+
 /// A policy of these classes and the tokens that keep a worker busy for each.
 fn policy(classes: &[(&str, Option<u64>)]) -> Profile {
     let class = |&(name, threshold_tokens): &(&str, _)| {

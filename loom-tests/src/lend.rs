@@ -20,6 +20,7 @@ use crate::model::{Seen, bound, check};
 
 const SLEEPER: &str = "by the sleeper";
 const NOTIFIER: &str = "by a notifier";
+const VISITOR: &str = "by a visitor";
 
 /// What a caller needs.
 #[derive(Clone)]
@@ -37,6 +38,19 @@ impl Caller {
         }
         self.fresh.mark(0);
         self.notifier.notify();
+    }
+
+    /// Lets a request go at once, or admits it.
+    fn visit(&self) {
+        let mut served = false;
+        self.notifier.visit(|desk: &mut Requests| {
+            served = desk.serve_at_once();
+            // The sleeper ends the model.
+            desk.left > 0
+        });
+        if !served {
+            self.admit(1);
+        }
     }
 }
 
@@ -70,6 +84,23 @@ impl Requests {
             *left -= std::mem::take(waiting);
             self.seen.note(by);
         }
+    }
+}
+
+impl Requests {
+    /// Lets one more go that is in no queue, if there is room and nobody came before.
+    fn serve_at_once(&mut self) -> bool {
+        let Self { fresh, released, load, has_room, more, waiting, left, .. } = self;
+        assert_eq!(*waiting, 0, "overtaken");
+        if *more || fresh.any() {
+            return false;
+        }
+        released.sweep(|_| *has_room = load.booked() == (0, 0));
+        if *has_room {
+            *left -= 1;
+            self.seen.note(VISITOR);
+        }
+        *has_room
     }
 }
 
@@ -225,4 +256,54 @@ fn lend_against_a_release_before_a_push() {
         });
         arbitrate(sleeper, desk);
     });
+}
+
+#[test]
+fn lend_to_two_visitors() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    check("lend: to two visitors", bound::LEND_VISITORS, move || {
+        let (caller, sleeper, desk) = arbiter(2, usize::MAX, false, &note);
+        for _ in 0..2 {
+            let caller = caller.clone();
+            thread::spawn(move || caller.visit());
+        }
+        drop(caller);
+        arbitrate(sleeper, desk);
+    });
+    seen.assert(&[NOTIFIER, SLEEPER, VISITOR]);
+}
+
+#[test]
+fn lend_to_a_visitor_after_the_release_that_it_needs() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    check("lend: to a visitor after the release that it needs", bound::LEND, move || {
+        let (caller, sleeper, desk) = arbiter(1, usize::MAX, true, &note);
+        let permit = desk.load.clone();
+        thread::spawn(move || {
+            permit.release(5, 1);
+            caller.visit();
+        });
+        arbitrate(sleeper, desk);
+    });
+    seen.assert(&[NOTIFIER, SLEEPER, VISITOR]);
+}
+
+#[test]
+fn lend_to_a_visitor_while_another_one_waits_for_room() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    check("lend: to a visitor while another one waits for room", bound::LEND_TWO_NOTIFIERS, move || {
+        // The visitor must not be the first to see the room.
+        let (caller, sleeper, desk) = arbiter(2, usize::MAX, true, &note);
+        let permit = desk.load.clone();
+        thread::spawn(move || permit.release(5, 1));
+        thread::spawn(move || {
+            caller.admit(1);
+            caller.visit();
+        });
+        arbitrate(sleeper, desk);
+    });
+    seen.assert(&[NOTIFIER, SLEEPER, VISITOR]);
 }

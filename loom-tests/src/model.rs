@@ -32,6 +32,8 @@ pub(crate) mod bound {
     pub(crate) const LEND: Bound = Some(3);
     /// Two callers against it: 20 thousand; one more makes it twenty times as many.
     pub(crate) const LEND_TWO_NOTIFIERS: Bound = Some(2);
+    /// Two visitors, either of whom may have to go through the queue: 15 thousand; one more makes it twenty times as many.
+    pub(crate) const LEND_VISITORS: Bound = Some(1);
     /// One caller and all that it does at once, turn by turn: 290 thousand without.
     pub(crate) const LEND_TURNS: Bound = Some(4);
     /// The whole engine and two callers that assist: up to 29 thousand; one more makes it some ten times as many.

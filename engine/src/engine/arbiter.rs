@@ -392,7 +392,7 @@ impl Arbiter {
     ) -> bool {
         let done = contained(|| {
             // Who came before goes before, and what is new counts.
-            if self.draining || self.more || self.has_work(false) {
+            if self.more || self.has_work(false) {
                 return;
             }
             let Routes { profile, classes } = &*self.routes;
