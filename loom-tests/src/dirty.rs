@@ -58,6 +58,24 @@ fn two_releases_against_sweep_read_and_the_next_booking() {
     });
 }
 
+/// Anyone may look at what is booked, and nothing is given back before it was booked.
+#[test]
+fn booking_and_release_against_a_look() {
+    check("dirty: booking and release against a look", bound::NONE, || {
+        let (_, load) = endpoint();
+        let anyone = load.clone();
+        let looker = thread::spawn(move || anyone.booked());
+        load.book(5);
+        let permit = load.clone();
+        let caller = thread::spawn(move || permit.release(5, 1));
+        let (tokens, permits) = looker.join().unwrap();
+        assert!(tokens == 0 || tokens == 5, "{tokens}");
+        assert!(permits <= 1, "{permits}");
+        caller.join().unwrap();
+        assert_eq!(load.booked(), (0, 0));
+    });
+}
+
 /// Threads each write news and mark its bit, while this one sweeps and looks at the news of the bits.
 pub(crate) fn markers_against_a_sweep<const N: usize>(bits: [usize; N]) {
     let dirty = Arc::new(DirtyBitmap::new());
