@@ -244,6 +244,12 @@ impl Snapshot {
         self.arrival
     }
 
+    /// Sets when the request came in, of one without a deadline.
+    pub(crate) fn came_in(&mut self, arrival: Timestamp) {
+        debug_assert_eq!(self.deadline, NO_DEADLINE, "it counts from the arrival");
+        self.arrival = arrival;
+    }
+
     /// When it must have been dispatched.
     pub fn deadline(&self) -> Option<Timestamp> {
         (self.deadline != NO_DEADLINE).then_some(self.deadline)

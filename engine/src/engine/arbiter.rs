@@ -381,12 +381,13 @@ impl Arbiter {
 
 impl Arbiter {
     /// Answers a request that need not wait, on its caller's thread, past the queues. Without an answer nothing of the request is
-    /// here: it has to go through them. Returns whether the caller can lay the arbiter's work down then.
+    /// here: it has to go through them. Its arrival is noted if that is needed, and was not. Returns whether the caller can lay the arbiter's work down then.
     pub(super) fn admit_at_once(
         &mut self,
         request: &Request,
         choice: &ClassChoice,
-        snapshot: &Snapshot,
+        snapshot: &mut Snapshot,
+        arrival: &mut Option<Timestamp>,
         span: &RequestSpan,
         answer: &mut Option<Answer>,
     ) -> bool {
@@ -394,6 +395,9 @@ impl Arbiter {
             // Who came before goes before, and what is new counts.
             if self.more || self.has_work(false) {
                 return;
+            }
+            if self.desk.observers.any() {
+                self.shared.arrival(snapshot, arrival);
             }
             let Routes { profile, classes } = &*self.routes;
             let position = profile.classify(asked(request, choice), snapshot.uncached_tokens());
@@ -408,6 +412,9 @@ impl Arbiter {
                 self.turns.turns += 1;
             }
         });
+        if answer.is_none() {
+            self.shared.arrival(snapshot, arrival);
+        }
         self.died |= done.is_none();
         !self.died
     }

@@ -125,12 +125,15 @@ impl Engine {
     /// The request makes no sense, its deadline is over, its class's ingress queue is full, or the engine is closed or
     /// draining. The request comes back with the reason.
     pub fn admit(&self, request: Request) -> Result<Admission, Rejected> {
-        let arrival = self.handle.shared.clock.now();
+        let shared = &self.handle.shared;
+        // A look at the clock is a tenth of an answer at once, which does not need it.
+        let is_timed = request.deadline.is_some() || !shared.notifier.is_quiet();
+        let mut arrival = is_timed.then(|| shared.clock.now());
         let mut span = RequestSpan::open();
         let (mut request, mut again) = (request, false);
         loop {
             // Changed where it is: each move of an answer costs.
-            let mut admitted = self.admit_by_current_policy(request, arrival, &span, &mut again);
+            let mut admitted = self.admit_by_current_policy(request, &mut arrival, &span, &mut again);
             match &mut admitted {
                 Ok(admission) => admission.follow(std::mem::replace(&mut span, RequestSpan::none())),
                 Err(_) if again => {}
@@ -143,11 +146,12 @@ impl Engine {
         }
     }
 
-    /// Tells by `again` that the class went between the look at the policy and the push.
+    /// Tells by `again` that the class went between the look at the policy and the push, and by `arrival` when the request came
+    /// in if that was not known.
     fn admit_by_current_policy(
         &self,
         request: Request,
-        arrival: Timestamp,
+        arrival: &mut Option<Timestamp>,
         span: &RequestSpan,
         again: &mut bool,
     ) -> Result<Admission, Rejected> {
@@ -156,7 +160,7 @@ impl Engine {
             count(&shared.door.closed);
             return Err(Rejected { reason: shared.closed(), request });
         }
-        let snapshot = match request.snapshot(arrival) {
+        let mut snapshot = match request.snapshot(arrival.unwrap_or(Timestamp::ZERO)) {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 count(&shared.door.invalid);
@@ -168,11 +172,11 @@ impl Engine {
             _ => ClassChoice::AsAsked,
         };
         let clamped = choice != ClassChoice::AsAsked;
-        let is_late = snapshot.deadline().is_some_and(|deadline| deadline <= arrival);
+        let is_late = snapshot.deadline().is_some_and(|deadline| deadline <= snapshot.arrival());
         let mut answer = None;
         if !is_late {
             shared.notifier.visit(|arbiter: &mut Arbiter| {
-                arbiter.admit_at_once(&request, &choice, &snapshot, span, &mut answer)
+                arbiter.admit_at_once(&request, &choice, &mut snapshot, arrival, span, &mut answer)
             });
         }
         if let Some(answer) = answer {
@@ -181,6 +185,7 @@ impl Engine {
             }
             return Ok(Admission::answered(request, answer));
         }
+        let arrival = shared.arrival(&mut snapshot, arrival);
         shared.routes.with(|routes| {
             let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
             let route = &routes.classes[position.index()];

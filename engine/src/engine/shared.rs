@@ -6,6 +6,7 @@ use super::guard::Guard;
 use super::marks::Mark;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
+use crate::request::Snapshot;
 use crate::sync::clock::Clock;
 use crate::sync::ingress::{ABANDONED, Producer};
 use crate::sync::load::{EndpointLoad, Releases};
@@ -115,6 +116,15 @@ impl Shared {
         // Relaxed: `notify` orders it before the look at the arbiter's sleep.
         self.phase.fetch_max(phase as u8, Ordering::Relaxed);
         self.notifier.notify();
+    }
+
+    /// When a request came in: now, if that was not noted before.
+    pub(super) fn arrival(&self, snapshot: &mut Snapshot, noted: &mut Option<Timestamp>) -> Timestamp {
+        *noted.get_or_insert_with(|| {
+            let now = self.clock.now();
+            snapshot.came_in(now);
+            now
+        })
     }
 
     /// Starts to drain, until `limit` at the latest.

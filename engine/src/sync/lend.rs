@@ -207,23 +207,30 @@ impl Shared {
         }
     }
 
-    /// Whether nobody has the desk and nothing waits on it, or soon so: another notifier that has it is waited for, a short
-    /// time and from afar.
-    fn is_quiet(&self) -> bool {
+    /// Whether nobody has the desk and nothing waits on it.
+    pub(super) fn is_quiet(&self) -> bool {
+        // Relaxed: an exchange says how it is.
+        self.state.load(Ordering::Relaxed) == ASLEEP_QUIET
+    }
+
+    /// Waits while another notifier has the desk, a short time and from afar.
+    fn stand_back(&self) {
         for _ in 0..spins(LOOKS) {
             // Relaxed: an exchange says how it is.
             if self.state.load(Ordering::Relaxed) & !LEAVING != ASSISTED {
-                break;
+                return;
             }
             (0..PAUSES).for_each(|_| spin_loop());
         }
-        // Relaxed: as above.
-        self.state.load(Ordering::Relaxed) == ASLEEP_QUIET
     }
 
     /// Does `first` at the desk if nobody has it and nothing waits on it; then what has come in meanwhile.
     pub(super) fn visit<D: Desk>(&self, first: impl FnOnce(&mut D) -> bool) {
-        if !self.is_quiet() || panicking() || HELPS.with(|helps| helps.get()) != 0 {
+        if panicking() || HELPS.with(|helps| helps.get()) != 0 {
+            return;
+        }
+        self.stand_back();
+        if !self.is_quiet() {
             return;
         }
         point(Step::NotifySeen);

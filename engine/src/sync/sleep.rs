@@ -79,6 +79,11 @@ impl Notifier {
         self.tell(News::Room);
     }
 
+    /// Whether a [visit](Self::visit) would most probably find the desk free.
+    pub fn is_quiet(&self) -> bool {
+        self.0.lent.is_some() && self.0.is_quiet()
+    }
+
     /// Does `first` at the desk, in place of the sleeper, if that has lent it, nobody has it, and nothing waits on it. `first`
     /// says whether the desk can be laid down then; if not, it goes to the sleeper. News that comes meanwhile is seen to
     /// before this returns.
