@@ -399,9 +399,10 @@ impl Arbiter {
             if self.desk.observers.any() {
                 self.shared.arrival(snapshot, arrival);
             }
-            let Routes { profile, classes } = &*self.routes;
+            let Routes { profile, numbers, .. } = &*self.routes;
             let position = profile.classify(asked(request, choice), snapshot.uncached_tokens());
-            let class = classes[position.index()].class;
+            let class = numbers[position.index()];
+            self.desk.bring_near(class);
             self.desk.endpoints.take_releases(&mut self.desk.scheduler);
             let now = snapshot.arrival();
             if let Some(outcome) = self.desk.scheduler.bypass(class, snapshot, now) {
@@ -534,6 +535,12 @@ impl Desk {
             end(request, reason, now, &mut self.observers, expired, &mut counts.cancelled);
         }
         any
+    }
+
+    /// Asks for what a request of a class needs to be brought near.
+    fn bring_near(&self, class: ClassId) {
+        self.scheduler.prefetch(class);
+        self.counts[class.index()].prefetch();
     }
 
     /// Answers a request that has not waited.

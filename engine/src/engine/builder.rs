@@ -131,7 +131,7 @@ impl EngineBuilder {
         let queues: Vec<_> =
             ids.map(|id| Queue::new(id, self.ingress_capacity, &mut marks, Arc::default())).collect();
         let classes = queues.iter().map(|queue| queue.route.clone()).collect();
-        let routes = Routes { profile: self.profile, classes };
+        let routes = Routes::new(self.profile, classes);
         let (producer, abandoned) = abandoned_queue();
         let shared = Arc::new(Shared::new(routes, self.workers, producer, notifier, self.guard));
         let arbiter = Arbiter::new(

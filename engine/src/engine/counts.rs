@@ -11,6 +11,7 @@ use super::contain::contained;
 use crate::policy::ClassId;
 use crate::scheduler::{Booked, EndpointIndex, Usage};
 use crate::sync::ingress::Queued;
+use crate::sync::prefetch;
 use crate::sync::ticket::{Answerer, Ticket};
 use crate::sync::{Arc, AtomicBool, AtomicU64, DataArc, Mutex, MutexGuard, Ordering};
 use crate::worker::Endpoint;
@@ -97,6 +98,11 @@ impl Counts {
     /// Nothing counted yet, but at `door`.
     pub(super) fn at(door: Arc<ClassDoor>) -> Self {
         Self { door, ..Self::default() }
+    }
+
+    /// Asks for what a usual request changes to be brought near.
+    pub(super) fn prefetch(&self) {
+        prefetch(&self.hot);
     }
 
     pub(super) fn taken_in(&mut self) {

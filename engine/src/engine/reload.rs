@@ -67,7 +67,7 @@ impl Arbiter {
             });
             queue.route.clone()
         });
-        let routes = DataArc::new(Routes { classes: routes.collect(), profile: profile.clone() });
+        let routes = DataArc::new(Routes::new(profile.clone(), routes.collect()));
         shared.routes.replace(routes.clone());
         self.routes = routes;
 

@@ -50,6 +50,15 @@ pub(super) struct Routes {
     pub(super) profile: DataArc<Profile>,
     /// By position in the profile.
     pub(super) classes: Vec<Route>,
+    /// Their numbers, side by side.
+    pub(super) numbers: Vec<ClassId>,
+}
+
+impl Routes {
+    pub(super) fn new(profile: DataArc<Profile>, classes: Vec<Route>) -> Self {
+        let numbers = classes.iter().map(|route| route.class).collect();
+        Self { profile, classes, numbers }
+    }
 }
 
 /// The way to one class.

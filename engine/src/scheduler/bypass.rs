@@ -4,9 +4,16 @@ use super::{Booking, Scheduler};
 use crate::error::Reason;
 use crate::policy::ClassId;
 use crate::request::Snapshot;
+use crate::sync::prefetch;
 use crate::time::Timestamp;
 
 impl<T> Scheduler<T> {
+    /// Asks for what a [bypass](Self::bypass) by a request of this class needs to be brought near.
+    pub(crate) fn prefetch(&self, class: ClassId) {
+        prefetch(&self.classes[class.index()]);
+        self.ring.prefetch(class);
+    }
+
     /// Dispatches a request that finds nothing waiting and can go at once: what is decided, and what is left behind, is
     /// what [`enqueue`](Self::enqueue) and [`dispatch`](Self::dispatch) make of it, but it is put into no queue. As the
     /// bypass of an empty queueing discipline in a network stack.

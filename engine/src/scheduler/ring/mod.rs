@@ -23,6 +23,7 @@ mod tests;
 use super::pool::GateId;
 use super::slab::NIL;
 use crate::policy::ClassId;
+use crate::sync::prefetch;
 
 use calendar::{ALWAYS, Calendar};
 use place::{Note, Place};
@@ -144,6 +145,11 @@ impl Ring {
 
     fn place(&self, class: ClassId) -> usize {
         self.find(class).expect("the class is in the ring")
+    }
+
+    /// Asks for what is known of a class to be brought near.
+    pub(super) fn prefetch(&self, class: ClassId) {
+        prefetch(&self.places[self.place(class)]);
     }
 
     /// Credit of a class \[tokens\]; 0 for a class that is not in the ring.
