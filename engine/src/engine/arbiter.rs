@@ -13,23 +13,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Idle;
-use super::admission::{Answer, Item, Pending, asked, waiting_place};
+use super::admission::{Item, Pending};
 use super::contain::contained;
 use super::counts::{Counts, EngineSnapshot, Turns};
+use super::desk::{Desk, LastAnswer, end};
 use super::endpoints::Endpoints;
-use super::guard::ClassChoice;
 use super::marks::Marks;
-use super::observe::{Fate, Observers};
-use super::permit::Permit;
+use super::observe::Observers;
 use super::shared::{Phase, Route, Routes, Shared};
-use super::span::RequestSpan;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
-use crate::request::{Request, Snapshot};
-use crate::scheduler::{Booking, Dispatch, Expired, Picked, Refused, Scheduler};
-use crate::sync::clock::Clock;
-use crate::sync::ingress::{ABANDONED, Consumer, Queued};
-use crate::sync::lend::{Desk as Lent, Look};
+use crate::scheduler::{Picked, Scheduler};
+use crate::sync::ingress::{ABANDONED, Consumer};
 use crate::sync::sleep::Sleeper;
 use crate::sync::snapshot::Reader;
 use crate::sync::{Arc, DataArc, Step, patience, point, spin_loop};
@@ -40,8 +35,6 @@ use crate::worker::WorkerSnapshot;
 const BATCH: usize = 256;
 /// Requests per turn that classes get taken in beyond a batch of waiting ones. Guessed: as long as the dispatches.
 const INTAKE: usize = 4 * BATCH;
-/// Answers of a turn that go by one look at the clock: some 2 µs.
-const PER_LOOK: u32 = 8;
 /// Fruitless time before the arbiter sleeps: about what a wake-up costs where it is slow. The longer one counts while work
 /// keeps coming in that time, so that a stream of requests does not wake it again and again. Guessed.
 const PATIENCE: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
@@ -64,22 +57,22 @@ pub(super) struct Arbiter {
     pub(super) routes: DataArc<Routes>,
     idle: Idle,
     /// The ingress is closed and what waits is being finished.
-    draining: bool,
+    pub(super) draining: bool,
     /// A turn has come to a bound: there is more to do.
-    more: bool,
+    pub(super) more: bool,
     /// What the arbiter's sleep goes by.
-    alarm: Alarm,
+    pub(super) alarm: Alarm,
     /// The next turn is for the arbiter's own thread.
-    alone: bool,
+    pub(super) alone: bool,
     /// A turn has panicked.
-    died: bool,
+    pub(super) died: bool,
 }
 
 /// When a sleep ends by itself, and the end of the drain that it has taken into account.
 #[derive(Clone, Copy, Debug)]
-struct Alarm {
-    at: Option<Timestamp>,
-    drained_by: Timestamp,
+pub(super) struct Alarm {
+    pub(super) at: Option<Timestamp>,
+    pub(super) drained_by: Timestamp,
 }
 
 /// The consuming end of a class's ingress, and the way to the other one.
@@ -89,21 +82,6 @@ pub(super) struct Queue {
     pub(super) route: Route,
     /// The class is in [`Arbiter::fresh`].
     pub(super) listed: bool,
-}
-
-/// Where requests are answered: the scheduler, the endpoints' loads, and what is counted.
-#[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) scheduler: Scheduler<Pending>,
-    pub(super) endpoints: Endpoints,
-    /// By class number.
-    pub(super) counts: Vec<Counts>,
-    pub(super) decisions: u64,
-    pub(super) observers: Observers,
-    /// About when the last answer of this turn was given.
-    answered: LastAnswer,
-    abandoned: Consumer<Item, ABANDONED>,
-    shared: Arc<Shared>,
 }
 
 impl Arbiter {
@@ -212,7 +190,7 @@ impl Arbiter {
 
     /// A turn that counts. On the arbiter's own thread it may `wait` for somebody who is just asking for a picture; else
     /// it leaves him to another turn, and ends, as far as its length is concerned, with its last answer.
-    fn timed_turn(&mut self, started: Timestamp, wait: bool) -> bool {
+    pub(super) fn timed_turn(&mut self, started: Timestamp, wait: bool) -> bool {
         self.desk.answered = LastAnswer::default();
         let busy = self.turn(started, wait);
         if busy {
@@ -224,7 +202,7 @@ impl Arbiter {
         busy
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         match self.shared.phase() {
             _ if self.died => true,
             Phase::Open => false,
@@ -252,14 +230,14 @@ impl Arbiter {
     }
 
     /// When a sleep that begins now has to end.
-    fn alarm(&self) -> Alarm {
+    pub(super) fn alarm(&self) -> Alarm {
         let drained_by = self.shared.drained_by();
         let until = [self.desk.scheduler.next_expiry(), self.draining.then_some(drained_by)];
         Alarm { at: until.into_iter().flatten().min(), drained_by }
     }
 
     /// The look before a sleep: whether there is something to do. Releases may be nothing to do.
-    fn has_work(&mut self, with_releases: bool) -> bool {
+    pub(super) fn has_work(&mut self, with_releases: bool) -> bool {
         let Self { shared, desk, marks, workers, profile, draining, alarm, .. } = self;
         marks.any()
             || with_releases && desk.endpoints.has_releases()
@@ -376,287 +354,5 @@ impl Arbiter {
                 queue.consumer.close(|item| self.desk.take_in(class, item));
             }
         }
-    }
-}
-
-impl Arbiter {
-    /// Answers a request that need not wait, on its caller's thread, past the queues. Without an answer nothing of the request is
-    /// here: it has to go through them. Its arrival is noted if that is needed, and was not. Returns whether the caller can lay the arbiter's work down then.
-    pub(super) fn admit_at_once(
-        &mut self,
-        request: &Request,
-        choice: &ClassChoice,
-        snapshot: &mut Snapshot,
-        arrival: &mut Option<Timestamp>,
-        span: &RequestSpan,
-        answer: &mut Option<Answer>,
-    ) -> bool {
-        let done = contained(|| {
-            // Who came before goes before, and what is new counts.
-            if self.more || self.has_work(false) {
-                return;
-            }
-            if self.desk.observers.any() {
-                self.shared.arrival(snapshot, arrival);
-            }
-            let Routes { profile, numbers, .. } = &*self.routes;
-            let position = profile.classify(asked(request, choice), snapshot.uncached_tokens());
-            let class = numbers[position.index()];
-            self.desk.bring_near(class);
-            self.desk.endpoints.take_releases(&mut self.desk.scheduler);
-            let now = snapshot.arrival();
-            if let Some(outcome) = self.desk.scheduler.bypass(class, snapshot, now) {
-                span.classified(&profile.classes()[position.index()].name, snapshot.cost());
-                self.desk.answer_at_once(class, snapshot, outcome, answer);
-                self.turns.intake.record(1);
-                self.turns.dispatches.record(1);
-                self.turns.turns += 1;
-            }
-        });
-        if answer.is_none() {
-            self.shared.arrival(snapshot, arrival);
-        }
-        self.died |= done.is_none();
-        !self.died
-    }
-}
-
-impl Lent for Arbiter {
-    fn assist(&mut self, now: Option<Timestamp>) -> bool {
-        let can_rest = contained(|| {
-            if self.is_over() {
-                return false;
-            }
-            // Where a moment counts, the moment it is.
-            let now = now.filter(|_| self.desk.scheduler.next_expiry().is_none());
-            self.timed_turn(now.unwrap_or_else(|| self.shared.clock.now()), false);
-            // The arbiter's thread ends the engine, and sleeps by its own alarm.
-            let is_earlier = |at| self.alarm.at.is_none_or(|alarm| at < alarm);
-            let now = self.alarm();
-            !std::mem::take(&mut self.alone)
-                && !self.is_over()
-                && now.drained_by >= self.alarm.drained_by
-                && !now.at.is_some_and(is_earlier)
-        });
-        self.died |= can_rest.is_none();
-        can_rest.unwrap_or(false)
-    }
-
-    fn look(&mut self) -> Look {
-        let waits = self.desk.scheduler.waiting() > 0;
-        match () {
-            () if self.more || self.has_work(waits) => Look::Work,
-            () if waits => Look::Waits,
-            () => Look::Quiet,
-        }
-    }
-}
-
-impl Desk {
-    /// Learns what makes room: releases, requests whose callers have left, and requests whose time is over. Returns
-    /// whether there was anything.
-    fn catch_up(&mut self, now: Timestamp) -> bool {
-        let mut any = self.endpoints.take_releases(&mut self.scheduler);
-        // As many as there are now; those that come meanwhile wait for the next time.
-        let mut left = self.abandoned.len();
-        while left > 0 && self.forget_one() {
-            left -= 1;
-            any = true;
-        }
-        self.expire(now) || any
-    }
-
-    /// Forgets one request whose caller has left.
-    fn forget_one(&mut self) -> bool {
-        let mut abandoned = None;
-        self.abandoned.drain(1, |item| abandoned = Some(item));
-        let Some(item) = abandoned else { return false };
-        if let Some(request) = waiting_place(&item).and_then(|key| self.scheduler.cancel(key)) {
-            self.counts[request.class.index()].cancelled += 1;
-            if self.observers.any() {
-                self.observers.left(request.class, &request.snapshot, self.shared.clock.now(), None);
-            }
-        }
-        // The last owner of a ticket drops its waker, which is the caller's code.
-        let _ = contained(|| drop(item));
-        true
-    }
-
-    /// Puts one request into its lane, or refuses it.
-    pub(super) fn take_in(&mut self, class: ClassId, item: Queued<Item>) {
-        self.take_in_pending(class, Pending::new(item));
-    }
-
-    /// The same for a request that was looked at before.
-    pub(super) fn take_in_pending(&mut self, class: ClassId, mut pending: Pending) {
-        let counts = &mut self.counts[class.index()];
-        counts.taken_in();
-        let abandoned = pending.is_abandoned();
-        let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
-        if abandoned {
-            counts.cancelled += 1;
-            if self.observers.any() {
-                self.observers.left(class, &snapshot, self.shared.clock.now(), None);
-            }
-            return;
-        }
-        if self.scheduler.limit_reached(class).is_some() {
-            self.catch_up(self.shared.clock.now());
-        }
-        let Self { scheduler, endpoints, counts, decisions, observers, answered, shared, .. } = self;
-        let submitted = scheduler.submit(class, snapshot, pending, &mut |_, dispatch| {
-            *decisions += 1;
-            answer(endpoints, counts, observers, answered.now(&shared.clock), dispatch);
-        });
-        match submitted {
-            Ok(key) => {
-                // It may have gone already, or failed selection: then nobody waits under its key.
-                if let Some(pending) = scheduler.get(key) {
-                    pending.waits_as(key);
-                }
-            }
-            Err(Refused { limit, snapshot, payload }) => {
-                let counts = &mut counts[class.index()];
-                let refused = &mut counts.refused[limit.kind as usize];
-                let (request, reason) = (Picked { class, snapshot, payload }, Reason::QueueLimit(limit));
-                end(request, reason, shared.clock.now(), observers, refused, &mut counts.cancelled);
-            }
-        }
-    }
-
-    /// Ends the requests whose time is over; returns whether there were any.
-    fn expire(&mut self, now: Timestamp) -> bool {
-        let mut any = false;
-        while let Some(Expired { request, cause }) = self.scheduler.expire(now) {
-            any = true;
-            let waited = now.saturating_since(request.snapshot.arrival());
-            let counts = &mut self.counts[request.class.index()];
-            let (reason, expired) = (Reason::DeadlineExceeded { waited, cause }, &mut counts.expired);
-            end(request, reason, now, &mut self.observers, expired, &mut counts.cancelled);
-        }
-        any
-    }
-
-    /// Asks for what a request of a class needs to be brought near.
-    fn bring_near(&self, class: ClassId) {
-        self.scheduler.prefetch(class);
-        self.counts[class.index()].prefetch();
-    }
-
-    /// Answers a request that has not waited.
-    fn answer_at_once(
-        &mut self,
-        class: ClassId,
-        snapshot: &Snapshot,
-        outcome: Result<Booking, Reason>,
-        answer: &mut Option<Answer>,
-    ) {
-        self.decisions += 1;
-        let counts = &mut self.counts[class.index()];
-        counts.taken_in();
-        match outcome {
-            Ok(booking) => {
-                let (cost, waited) = (snapshot.cost(), Duration::ZERO);
-                counts.dispatched_at_once(cost);
-                *answer = Some(Ok(permit(&self.endpoints, &booking, class, cost, waited)));
-                if self.observers.any() {
-                    let fate = Fate::Dispatched(booking.endpoint());
-                    self.observers.tell(class, snapshot, waited, &fate);
-                }
-            }
-            Err(reason) => {
-                counts.failed += 1;
-                if self.observers.any() {
-                    self.observers.left(class, snapshot, snapshot.arrival(), Some(reason.clone()));
-                }
-                *answer = Some(Err(reason));
-            }
-        }
-    }
-
-    fn answer(&mut self, dispatch: Dispatch<Pending>) {
-        let Self { shared, endpoints, counts, decisions, observers, answered, .. } = self;
-        *decisions += 1;
-        answer(endpoints, counts, observers, answered.now(&shared.clock), dispatch);
-    }
-}
-
-/// A look at the clock for several answers.
-#[derive(Clone, Copy, Debug, Default)]
-struct LastAnswer {
-    at: Option<Timestamp>,
-    /// Answers that may still go by it.
-    left: u32,
-}
-
-impl LastAnswer {
-    /// The time of the next answer, from at most [`PER_LOOK`] answers ago.
-    fn now(&mut self, clock: &Clock) -> Timestamp {
-        match self.at {
-            Some(at) if self.left > 0 => {
-                self.left -= 1;
-                at
-            }
-            _ => {
-                let now = clock.now();
-                *self = Self { at: Some(now), left: PER_LOOK - 1 };
-                now
-            }
-        }
-    }
-}
-
-/// Books a dispatched request and answers its caller.
-fn answer(
-    endpoints: &Endpoints,
-    counts: &mut [Counts],
-    observers: &mut Observers,
-    now: Timestamp,
-    Dispatch { request, outcome }: Dispatch<Pending>,
-) {
-    let counts = &mut counts[request.class.index()];
-    let booking = match outcome {
-        Ok(booking) => booking,
-        Err(reason) => {
-            return end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
-        }
-    };
-    let waited = now.saturating_since(request.snapshot.arrival());
-    let cost = request.snapshot.cost();
-    let permit = permit(endpoints, &booking, request.class, cost, waited);
-    let taken = request.payload.answer(Ok(permit));
-    if taken {
-        counts.dispatched(cost, waited);
-    } else {
-        counts.cancelled += 1;
-    }
-    if observers.any() {
-        let fate = if taken { Fate::Dispatched(booking.endpoint()) } else { Fate::Left(None) };
-        observers.tell(request.class, &request.snapshot, waited, &fate);
-    }
-}
-
-/// The permit for what was booked, which counts from now on.
-fn permit(endpoints: &Endpoints, booking: &Booking, class: ClassId, cost: u64, waited: Duration) -> Permit {
-    let load = endpoints.load(booking.index()).clone();
-    let tokens = booking.tokens();
-    load.book(tokens);
-    Permit { load, tokens, endpoint: booking.endpoint(), class, waited, cost, span: RequestSpan::none() }
-}
-
-/// Ends a request without a permit, and counts it by whether anybody took the answer.
-fn end(
-    Picked { class, snapshot, payload }: Picked<Pending>,
-    reason: Reason,
-    now: Timestamp,
-    observers: &mut Observers,
-    taken: &mut u64,
-    cancelled: &mut u64,
-) {
-    let heard = observers.any().then(|| reason.clone());
-    let is_taken = payload.answer(Err(reason));
-    *(if is_taken { taken } else { cancelled }) += 1;
-    if observers.any() {
-        observers.left(class, &snapshot, now, heard.filter(|_| is_taken));
     }
 }

@@ -5,10 +5,12 @@
 
 mod admission;
 mod arbiter;
+mod assist;
 mod builder;
 mod contain;
 mod cores;
 mod counts;
+mod desk;
 mod endpoints;
 mod guard;
 mod marks;
