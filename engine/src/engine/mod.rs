@@ -59,7 +59,7 @@ pub enum Idle {
     Spin,
     /// Sleeps at once and lets callers do its work: whoever has news for a sleeping arbiter runs its turns itself, a
     /// bounded number of them, instead of waking another thread. Most requests that can go at once have their answer
-    /// when `admit` returns.
+    /// when `admit` returns; if nothing waits in any class, it has cost no allocation.
     ///
     /// What that costs: any call to the engine, also the drop of a [`Permit`] or an [`Admission`], may take as long as
     /// some turns. The selector, observers and wakers run on callers' threads, so nobody may call the engine while
@@ -121,7 +121,8 @@ impl Engine {
         Self { handle, owner: Arc::new(Owner { shared, thread: Mutex::new(Some(thread)) }) }
     }
 
-    /// Hands a request to the arbiter: lock-free, one allocation, from any thread.
+    /// Hands a request to the arbiter: lock-free, one allocation, from any thread. With [`Idle::Assist`] it may be answered
+    /// at once, without that allocation.
     ///
     /// # Errors
     /// The request makes no sense, its deadline is over, its class's ingress queue is full, or the engine is closed or

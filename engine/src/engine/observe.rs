@@ -11,9 +11,9 @@ use crate::sync::DataArc;
 use crate::time::Timestamp;
 use crate::worker::Endpoint;
 
-/// Hears what becomes of every request that got into an ingress queue, one call for each, after its caller has been
-/// answered. What is turned away in front of the queue its caller learns from
-/// [`Engine::admit`](crate::Engine::admit), and counters have it: [`Engine::snapshot`](crate::Engine::snapshot).
+/// Hears what becomes of every request that [`Engine::admit`](crate::Engine::admit) has taken, one call for each, after its
+/// caller has been answered; just before, if it was answered at once ([`Idle::Assist`](crate::Idle::Assist)). Of what is
+/// turned away there its caller learns at once, and counters have it: [`Engine::snapshot`](crate::Engine::snapshot).
 ///
 /// Hooks run on the arbiter's thread, between two decisions: one that takes long holds up everybody, and one that
 /// blocks stops the engine. One that panics costs nobody anything: its panic is
