@@ -113,11 +113,7 @@ impl Desk for Requests {
 
     fn look(&mut self) -> Look {
         let waits = self.waiting > 0;
-        match () {
-            () if self.more || self.fresh.any() || waits && self.released.any() => Look::Work,
-            () if waits => Look::Waits,
-            () => Look::Quiet,
-        }
+        Look { work: self.more || self.fresh.any() || waits && self.released.any(), waits }
     }
 }
 

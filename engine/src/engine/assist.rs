@@ -75,10 +75,6 @@ impl Desk for Arbiter {
 
     fn look(&mut self) -> Look {
         let waits = self.desk.scheduler.waiting() > 0;
-        match () {
-            () if self.more || self.has_work(waits) => Look::Work,
-            () if waits => Look::Waits,
-            () => Look::Quiet,
-        }
+        Look { work: self.more || self.has_work(waits), waits }
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! Three bits say more. `LEAVING`: the owner is about to lay the desk down, and looks for work once more. Who has
 //! news takes the bit away, and the owner goes on. `WANTED`: the sleeper's time limit is over; the notifier that has the
-//! desk hands it over. `QUIET`, while nobody has the desk: nothing waits on it, so room is no news.
+//! desk hands it over. `QUIET`: nothing waited on the desk at the owner's last look, so room is no news while nobody has
+//! it, and while a notifier has it, it will soon be free.
 //!
 //! Laying down has the shape of going to sleep: announce, fence, look again, and only then, by an exchange that fails if
 //! anybody has objected, give up. The look is the owner's, who may touch the desk. A notifier that finds another owner at
@@ -56,13 +57,11 @@ pub trait Desk: Send + Any {
 
 /// What there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub struct Look {
     /// Something.
-    Work,
-    /// Nothing until there is news or room.
-    Waits,
-    /// Nothing until there is news. Room is none: nothing waits for it.
-    Quiet,
+    pub work: bool,
+    /// Something waits, for which room would be news.
+    pub waits: bool,
 }
 
 /// The desk, while it is lent.
@@ -164,7 +163,7 @@ impl Shared {
                 // A thread that unwinds, or works for another sleeper, shall not do more than it must.
                 return self.thread.unpark();
             } else {
-                ASSISTED
+                ASSISTED | seen & QUIET
             };
             // Acquire: with `ASLEEP`, what the last owner has done at the desk; partner: the exchange in `leave`.
             // Whose bit it takes away sees its news behind the next fence.
@@ -213,11 +212,11 @@ impl Shared {
         self.state.load(Ordering::Relaxed) == ASLEEP_QUIET
     }
 
-    /// Waits while another notifier has the desk, a short time and from afar.
+    /// Waits while another notifier has a desk on which nothing waits, a short time and from afar.
     fn stand_back(&self) {
         for _ in 0..spins(LOOKS) {
             // Relaxed: an exchange says how it is.
-            if self.state.load(Ordering::Relaxed) & !LEAVING != ASSISTED {
+            if self.state.load(Ordering::Relaxed) & !LEAVING != ASSISTED | QUIET {
                 return;
             }
             (0..PAUSES).for_each(|_| spin_loop());
@@ -235,7 +234,8 @@ impl Shared {
         }
         point(Step::NotifySeen);
         // Acquire: what the last owner has done at the desk; partner: the exchange in `leave`.
-        let taken = self.state.compare_exchange(ASLEEP_QUIET, ASSISTED, Ordering::Acquire, Ordering::Relaxed);
+        let taken =
+            self.state.compare_exchange(ASLEEP_QUIET, ASSISTED | QUIET, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_ok() {
             // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`.
             unsafe {
@@ -250,23 +250,23 @@ impl Shared {
     /// The caller is the owner, and is none any more if it is free.
     unsafe fn leave(&self, owner: u32) -> Left {
         // Relaxed: the fence orders it.
-        self.state.fetch_or(LEAVING, Ordering::Relaxed);
+        let quiet = self.state.fetch_or(LEAVING, Ordering::Relaxed) & QUIET;
         // SeqCst: orders the announcement before the look for work; partner: the fence in `tell`.
         fence(Ordering::SeqCst);
         point(Step::Announced);
         // SAFETY: the caller's promise.
-        let free = match unsafe { self.lent().with(|desk| desk.look()) } {
-            Look::Work => {
-                // Relaxed: the owner stays the same.
-                self.state.fetch_and(!LEAVING, Ordering::Relaxed);
-                return Left::Work;
-            }
-            Look::Waits => ASLEEP,
-            Look::Quiet => ASLEEP_QUIET,
-        };
+        let look = unsafe { self.lent().with(|desk| desk.look()) };
+        if look.work {
+            let over = if look.waits { LEAVING | QUIET } else { LEAVING };
+            // Relaxed: the owner stays the same.
+            self.state.fetch_and(!over, Ordering::Relaxed);
+            return Left::Work;
+        }
+        let free = if look.waits { ASLEEP } else { ASLEEP_QUIET };
         point(Step::Rechecked);
-        // Release: what was done at the desk; partner: the exchange in `borrow`, and the `fetch_or` in `lend`.
-        match self.state.compare_exchange(owner | LEAVING, free, Ordering::Release, Ordering::Relaxed) {
+        // Release: what was done at the desk; partner: the exchange in `borrow` and `visit`, and the `fetch_or` in `lend`.
+        match self.state.compare_exchange(owner | quiet | LEAVING, free, Ordering::Release, Ordering::Relaxed)
+        {
             Ok(_) => Left::Free,
             Err(now) if now & WANTED != 0 => Left::Wanted,
             Err(_) => Left::Work,
