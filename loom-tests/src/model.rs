@@ -38,7 +38,7 @@ pub(crate) mod bound {
     pub(crate) const LEND_TURNS: Bound = Some(4);
     /// The whole engine and two callers that assist: up to 11 thousand; one more makes it some ten times as many.
     pub(crate) const ASSIST: Bound = Some(3);
-    /// The same where a request may be answered at once: up to N thousand; one more makes it ten times as many.
+    /// The same where a request may be answered at once: 11 thousand; one more makes it ten times as many.
     pub(crate) const ASSIST_AT_ONCE: Bound = Some(2);
     /// The same with a whole request of each: 26 thousand; one more makes it sixteen times as many.
     pub(crate) const ASSIST_TWO_REQUESTS: Bound = Some(2);
