@@ -224,6 +224,11 @@ impl Lane {
         self.first
     }
 
+    /// The slot of the last of the run, or [`NIL`].
+    pub(super) fn last(&self) -> u32 {
+        self.last
+    }
+
     pub(super) fn len(&self) -> u32 {
         self.len
     }

@@ -17,7 +17,9 @@
 //! | `pool`, `view`, `masks` | which endpoints are eligible, and which are busy for whom |
 //! | `select` | the endpoint |
 //! | `read` | nothing: what can be read at any time |
+//! | `ahead` | nothing: what will be touched soon is brought near |
 
+mod ahead;
 mod bypass;
 mod class;
 mod exact;
@@ -50,6 +52,7 @@ use crate::policy::{ClassId, Profile};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
 use crate::worker::{Endpoint, WorkerSnapshot};
+use ahead::Ahead;
 use class::{Admitted, Class};
 use expiry::Expiries;
 use heads::Unlinked;
@@ -104,6 +107,8 @@ pub struct Scheduler<T> {
     constrained: Vec<ClassId>,
     /// Views of which an endpoint flipped since these were last looked at.
     flipped: Vec<ViewId>,
+    /// What is being brought near.
+    ahead: Ahead,
 }
 
 /// A request that arbitration has picked: it waits no more and its class has paid for it.
@@ -188,6 +193,7 @@ impl<T> Scheduler<T> {
             sequence: 0,
             constrained: Vec::new(),
             flipped: Vec::new(),
+            ahead: Ahead::NOTHING,
         };
         scheduler.reload(profile);
         scheduler
@@ -319,7 +325,9 @@ impl<T> Scheduler<T> {
             self.recheck_constrained();
         }
         let Winner { place, slot } = self.ring.pick()?;
-        self.slab.prefetch(self.ring.ahead());
+        if let Some(head) = self.ring.ahead() {
+            self.look_ahead(head);
+        }
         // It was the head of its lane.
         let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot);
         match head {

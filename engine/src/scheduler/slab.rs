@@ -186,6 +186,12 @@ impl<T> Slab<T> {
         }
     }
 
+    /// The same of a slot that may not be there, or vacant.
+    #[inline]
+    pub(super) fn get(&self, slot: u32) -> Option<&Hot> {
+        self.hot.get(slot as usize)
+    }
+
     pub(super) fn hot(&self, slot: u32) -> &Hot {
         &self.hot[slot as usize]
     }

@@ -23,6 +23,9 @@ use crate::scheduler::slab::NIL;
 /// differ by less than 2⁶³, and the count of rounds may wrap.
 const HORIZON: u64 = 1 << 62;
 
+/// So many classes ahead of the sweep are looked at, if there are as many.
+const LEAD: u32 = 8;
+
 /// A place that is due in a round to come.
 #[derive(Clone, Copy, Debug)]
 struct Later {
@@ -63,7 +66,7 @@ pub(super) struct Calendar {
     /// The only place that is noted, or [`NIL`]: then they are bits or in the heap.
     alone: u32,
     /// Places that are bits.
-    near: usize,
+    pub(super) near: usize,
     bits: Bits,
     later: IndexedHeap<Later>,
     /// Where each number is in the heap: dense, because a heap that is sifted writes many.
@@ -253,10 +256,16 @@ impl Calendar {
         self.bits.first(self.number_from(from)).map(|number| self.place(number))
     }
 
-    /// The next one behind `k`, or [`NIL`].
+    /// The next place that is due in this round behind `frontier`, or, if that is not ahead of `k`, [`LEAD`] behind `k`;
+    /// [`NIL`] if there is none.
     #[inline(never)]
-    pub(super) fn next_due_behind(&mut self, k: usize) -> u32 {
-        self.next_due(k + 1).map_or(NIL, |next| next as u32)
+    pub(super) fn due_ahead(&mut self, k: usize, frontier: u32) -> u32 {
+        let next = if frontier != NIL && frontier as usize > k {
+            self.next_due(frontier as usize + 1)
+        } else {
+            (0..LEAD).try_fold(k, |k, _| self.next_due(k + 1))
+        };
+        next.map_or(NIL, |next| next as u32)
     }
 
     /// The first of the places `from..to` that is due when the sweep passes it in this round; `to` if none is.

@@ -5,8 +5,10 @@ use super::place::Note;
 use crate::policy::ClassId;
 use crate::scheduler::slab::NIL;
 
-/// The heads of so many classes are near the processor anyway.
-const FEW: usize = 16;
+/// So many classes are served so often that what is asked for comes too late.
+const FEW: usize = 8;
+/// What is brought near of so many classes is still near when the sweep comes round again.
+const SEVERAL: usize = 256;
 
 impl Ring {
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
@@ -74,8 +76,14 @@ impl Ring {
             let calendar = &mut self.groups[group as usize];
             if let Some(k) = calendar.next_due(self.cursor) {
                 let grants = calendar.rounds_to(self.places[k].due);
-                if self.places.len() > FEW {
-                    self.ahead = calendar.next_due_behind(k);
+                match calendar.near {
+                    0..=FEW => {}
+                    // The last class is done for this round.
+                    ..=SEVERAL => self.ahead = std::mem::replace(&mut self.frontier, k as u32),
+                    _ => {
+                        self.frontier = calendar.due_ahead(k, self.frontier);
+                        self.ahead = self.frontier;
+                    }
                 }
                 self.sweep_to(k, grants);
                 return Some(k);
