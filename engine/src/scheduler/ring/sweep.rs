@@ -76,14 +76,12 @@ impl Ring {
             let calendar = &mut self.groups[group as usize];
             if let Some(k) = calendar.next_due(self.cursor) {
                 let grants = calendar.rounds_to(self.places[k].due);
-                match calendar.near {
-                    0..=FEW => {}
+                if calendar.near > SEVERAL {
+                    self.frontier = calendar.due_ahead(k, self.frontier);
+                    self.ahead = self.frontier;
+                } else if calendar.near > FEW {
                     // The last class is done for this round.
-                    ..=SEVERAL => self.ahead = std::mem::replace(&mut self.frontier, k as u32),
-                    _ => {
-                        self.frontier = calendar.due_ahead(k, self.frontier);
-                        self.ahead = self.frontier;
-                    }
+                    self.ahead = std::mem::replace(&mut self.frontier, k as u32);
                 }
                 self.sweep_to(k, grants);
                 return Some(k);
