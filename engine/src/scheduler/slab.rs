@@ -90,7 +90,9 @@ pub(super) struct Slab<T> {
     /// As dispatch hands them out, so that each is moved once in and once out.
     requests: Vec<Option<Picked<T>>>,
     free: u32,
-    len: u64,
+    /// Requests that were put in so far, and those that were taken out again.
+    inserted: u64,
+    removed: u64,
 }
 
 impl<T> Slab<T> {
@@ -101,7 +103,8 @@ impl<T> Slab<T> {
             aside: Vec::new(),
             requests: Vec::new(),
             free: NIL,
-            len: 0,
+            inserted: 0,
+            removed: 0,
         }
     }
 
@@ -119,7 +122,7 @@ impl<T> Slab<T> {
         let slot = self.free;
         let hot = &self.hot[slot as usize];
         self.free = hot.next;
-        self.len += 1;
+        self.inserted += 1;
         RequestKey { slot, generation: hot.generation.wrapping_add(1) }
     }
 
@@ -139,7 +142,7 @@ impl<T> Slab<T> {
     /// Gives a slot back; returns the request that was in it.
     #[inline]
     pub(super) fn remove(&mut self, slot: u32) -> Option<Picked<T>> {
-        self.len -= 1;
+        self.removed += 1;
         let hot = &mut self.hot[slot as usize];
         hot.lane = NIL;
         hot.next = self.free;
@@ -149,7 +152,13 @@ impl<T> Slab<T> {
 
     /// Requests that wait.
     pub(super) fn len(&self) -> u64 {
-        self.len
+        self.inserted - self.removed
+    }
+
+    /// Enqueue sequence of the request that is put in next.
+    #[inline]
+    pub(super) fn sequence(&self) -> u64 {
+        self.inserted
     }
 
     /// Whether `key` names a request that is still here.
