@@ -24,35 +24,15 @@ impl Ring {
     /// round, then the next one up to the cursor.
     #[inline]
     pub(super) fn scan(&mut self) -> Option<usize> {
-        if let [group] = self.live[..]
-            && let Some(k) = self.groups[group as usize].simply_alone()
-        {
-            return Some(self.sweep_on(k));
+        if let [group] = self.live[..] {
+            let calendar = &mut self.groups[group as usize];
+            if let Some(k) = calendar.simply_alone() {
+                let end = self.places.len();
+                calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end);
+                return Some(k);
+            }
         }
         self.search()
-    }
-
-    /// The scan for the only class that has a candidate, and never missed a grant: nobody needs to be searched.
-    #[inline(never)]
-    fn sweep_on(&mut self, k: usize) -> usize {
-        let end = self.places.len();
-        let place = &mut self.places[k];
-        let group = &mut self.groups[place.group as usize];
-        group.steps += 1;
-        let passed = u64::from(k < self.cursor);
-        let grants = group.rounds_to(place.due) - passed;
-        if grants < 2 {
-            group.rounds_pass(passed);
-            self.cursor = k + grants as usize;
-            if self.cursor == end {
-                self.cursor = 0;
-                group.rounds_pass(1);
-            }
-        } else {
-            group.rounds_pass(grants);
-        }
-        place.settle(place.due);
-        k
     }
 
     /// Grants, picks and charges a class for a request of this cost that is the only one in all classes: as if it had
