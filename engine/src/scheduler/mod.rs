@@ -324,15 +324,14 @@ impl<T> Scheduler<T> {
         let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot);
         match head {
             Some(next) => {
-                self.slab.prefetch_behind(next.0);
-                self.ring.serve(place, cost, still_waiting, next);
+                self.ring.serve(place, cost, still_waiting, (next.slot, next.cost));
             }
             None => {
                 self.ring.charge(place, cost, still_waiting);
                 self.head_changed(lane);
             }
         }
-        self.slab.remove(slot)
+        self.slab.take(slot)
     }
 
     /// Which endpoint serves a request of `class`, by the selector.
