@@ -22,7 +22,10 @@ impl<T> Scheduler<T> {
     /// were asked for before.
     #[inline(never)]
     pub(super) fn look_ahead(&mut self, head: u32) {
-        let Self { slab, lanes, ahead, .. } = self;
+        let Self { slab, lanes, classes, ring, ahead, .. } = self;
+        if let Some(class) = ring.ahead_of_order() {
+            prefetch(&classes[class.index()]);
+        }
         let behind = |slot| slab.get(slot).map_or((NIL, NIL), |hot| (hot.next, hot.lane));
         let Ahead([heads, seconds, thirds]) = *ahead;
         let (second, lane) = behind(heads[1]);

@@ -18,6 +18,7 @@ use super::bits::{Bits, NEXT, SOON};
 use super::place::{Note, Place};
 use crate::scheduler::heap::{HeapKey, IndexedHeap};
 use crate::scheduler::slab::NIL;
+use crate::sync::prefetch;
 
 /// Most rounds that a key in the heap looks ahead. What is due later is looked at again then. So keys that are compared
 /// differ by less than 2⁶³, and the count of rounds may wrap.
@@ -296,7 +297,7 @@ impl Calendar {
     }
 
     /// Lets as many rounds pass as the nearest place needs and works out its credit, if nobody else will be due by then:
-    /// the place, and the one that is nearest behind it.
+    /// the place, and another that will soon be the nearest, or [`NIL`].
     #[inline]
     pub(super) fn leap(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         if self.near > 0 { None } else { self.leap_to_the_least(cursor, places) }
@@ -305,18 +306,32 @@ impl Calendar {
     #[inline(never)]
     fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         self.steps += 1;
-        let (least, second) = (self.later.peek()?, self.later.second());
+        let least = self.later.peek()?;
+        let second = self.later.least_below(0);
         let k = self.place(least.number as usize);
         let place = &mut places[k];
         if self.round.wrapping_add(self.rounds(k, place)) != least.round
-            || second.is_some_and(|second| second.round.wrapping_sub(least.round) <= 2)
+            || second.is_some_and(|(_, second)| second.round.wrapping_sub(least.round) <= 2)
         {
             return None;
         }
         // It stays in the heap until its next candidate is noted.
         self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
         place.settle(place.due);
-        Some((k, second.map_or(NIL, |second| self.place(second.number as usize) as u32)))
+        Some((k, self.look_ahead(second, places)))
+    }
+
+    /// A place that will soon be the nearest: who comes up when the second nearest leaves its position, and then stays there for
+    /// some decisions. The place of the one that follows it is asked for.
+    #[inline]
+    fn look_ahead(&self, second: Option<(usize, Later)>, places: &[Place]) -> u32 {
+        let below = |(at, _)| self.later.least_below(at);
+        let place = |(_, later): (usize, Later)| self.place(later.number as usize);
+        let soon = second.and_then(below);
+        if let Some(place) = soon.and_then(below).map(place) {
+            prefetch(&places[place]);
+        }
+        soon.map_or(NIL, |soon| place(soon) as u32)
     }
 
     /// The same if none of the group has missed a grant.

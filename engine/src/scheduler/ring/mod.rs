@@ -68,6 +68,8 @@ pub(super) struct Ring {
     ahead: u32,
     /// The place to go on from when it is looked ahead again, or [`NIL`].
     frontier: u32,
+    /// The place to look ahead at, if classes are not picked in the order of the ring, or [`NIL`].
+    scattered: u32,
     /// By place, of the classes that have a candidate whether their gate is open or not.
     pairs: Vec<Pair>,
     class_at: Vec<ClassId>,
@@ -121,6 +123,7 @@ impl Ring {
             carry: NIL,
             ahead: NIL,
             frontier: NIL,
+            scattered: NIL,
             pairs: vec![Pair::NONE; n],
             class_at: members.iter().map(|m| m.class).collect(),
             place_of: vec![NIL; classes],
@@ -321,6 +324,14 @@ impl Ring {
         }
         let k = std::mem::replace(&mut self.ahead, NIL) as usize;
         self.places.get(k).map(|place| place.slot)
+    }
+
+    /// The class of that candidate, if classes are not picked in the order of the ring now: in order, the processor brings
+    /// them near by itself.
+    #[inline]
+    pub(super) fn ahead_of_order(&mut self) -> Option<ClassId> {
+        let k = std::mem::replace(&mut self.scattered, NIL) as usize;
+        self.class_at.get(k).copied()
     }
 
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next

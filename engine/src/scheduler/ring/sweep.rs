@@ -75,7 +75,7 @@ impl Ring {
         if let [group] = self.live[..]
             && let Some((k, next)) = self.groups[group as usize].leap(self.cursor, &mut self.places)
         {
-            self.ahead = next;
+            (self.ahead, self.scattered) = (next, next);
             return Some(k);
         }
         let end = self.places.len();
