@@ -1,4 +1,4 @@
-//! The order inside a lane, packed so that one comparison of two integers decides it.
+//! The order inside a lane, packed so that one comparison of two numbers decides it.
 
 use std::hash::{Hash, Hasher};
 
