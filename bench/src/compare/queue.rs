@@ -207,10 +207,13 @@ struct Ours {
 
 impl Ours {
     fn put(&mut self, input: Input) -> RequestKey {
-        let mut request = Request::new(input.cost, 0);
-        request.pin = input.worker.map(|worker| Pin { worker: WorkerId(worker.into()), rank: Some(0) });
         let arrival = Timestamp::from_nanos(u64::from(input.arrival) * 1_000_000_000);
-        let snapshot = request.snapshot(arrival).expect("a valid request");
+        // The request itself stays with its caller.
+        let snapshot = {
+            let mut request = Request::new(input.cost, 0);
+            request.pin = input.worker.map(|worker| Pin { worker: WorkerId(worker.into()), rank: Some(0) });
+            request.snapshot(arrival).expect("a valid request")
+        };
         self.scheduler.enqueue(ClassId(input.class), snapshot, input.payload).expect("no limits")
     }
 }
