@@ -83,7 +83,7 @@ impl<T> Scheduler<T> {
         if self.classes[class.index()].shared != lane {
             let best_changed = self.rank_lane(lane);
             if self.lanes[lane].is_empty() {
-                self.lanes.drop_exact(lane);
+                self.lanes.drop_exact(lane, &self.ring);
             }
             if !best_changed {
                 return;
@@ -95,10 +95,13 @@ impl<T> Scheduler<T> {
     /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head. Returns
     /// whether the best head of the open ones has changed.
     pub(super) fn rank_lane(&mut self, id: LaneId) -> bool {
-        let Self { lanes, slab, pool, classes, .. } = self;
+        let Self { lanes, slab, pool, classes, ring, untold, .. } = self;
         let (lane, ranks) = lanes.with_ranks(id);
         let Class { exact, view, .. } = &mut classes[lane.class as usize];
         let exact = exact.get_or_insert_default();
+        if !untold.is_empty() {
+            untold.told(lane.anchor.list as usize, ring.place(ClassId(lane.class)));
+        }
         let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
             return exact.forget(id, ranks);
         };

@@ -8,9 +8,12 @@ use rustc_hash::FxHashMap;
 use super::exact::LaneRanks;
 use super::lane::{Anchor, Lane, LaneId};
 use super::pool::{EndpointIndex, Pool};
+use super::ring::Ring;
+use super::untold::Places;
+use crate::policy::ClassId;
 use crate::request::Pin;
 use crate::sync::prefetch;
-use crate::worker::WorkerId;
+use crate::worker::{Endpoint, WorkerId};
 
 /// All lanes. Shared lanes come first and stay; exact lanes come with their first request and go with the last.
 #[derive(Clone, Debug, Default)]
@@ -20,8 +23,20 @@ pub(super) struct Lanes {
     free: Vec<LaneId>,
     by_pin: FxHashMap<Owner, LaneId>,
     /// Exact lanes by what they wait for: one list per endpoint, then one per worker for pins without a rank.
-    anchored: Vec<Vec<LaneId>>,
-    endpoints: usize,
+    anchored: Vec<List>,
+    /// By endpoint, the list of its worker.
+    worker_lists: Vec<u32>,
+}
+
+/// Exact lanes that depend on the same endpoints, one of each class at most.
+#[derive(Clone, Debug, Default)]
+pub(super) struct List {
+    /// In no order.
+    pub(super) lanes: Vec<LaneId>,
+    /// The places of their classes in the ring.
+    pub(super) places: Places,
+    /// Whether they depend on more than one endpoint.
+    pub(super) several: bool,
 }
 
 /// Whose exact lane it is.
@@ -63,7 +78,7 @@ impl Lanes {
     }
 
     /// The exact lane of a class for a pin, made if need be.
-    pub(super) fn exact(&mut self, class: u32, pin: Pin, pool: &Pool) -> LaneId {
+    pub(super) fn exact(&mut self, class: u32, pin: Pin, pool: &Pool, ring: &Ring) -> LaneId {
         if let Some(&id) = self.by_pin.get(&Owner { class, pin }) {
             return id;
         }
@@ -77,19 +92,20 @@ impl Lanes {
             None => self.add(Lane::new(class, Some(pin))),
         };
         self.by_pin.insert(Owner { class, pin }, id);
-        self.anchor(id, pin, pool);
+        self.anchor(id, pin, pool, ring);
         id
     }
 
     /// Drops an exact lane that has emptied.
-    pub(super) fn drop_exact(&mut self, id: LaneId) {
+    pub(super) fn drop_exact(&mut self, id: LaneId, ring: &Ring) {
         let Lane { class, pin, anchor, .. } = self.lanes[id as usize];
         let pin = pin.expect("only exact lanes are dropped");
         self.by_pin.remove(&Owner { class, pin });
         self.lanes[id as usize].anchor = Anchor::NOWHERE;
         if let Some(list) = self.anchored.get_mut(anchor.list as usize) {
-            list.swap_remove(anchor.at as usize);
-            if let Some(&moved) = list.get(anchor.at as usize) {
+            list.places.remove(ring.place(ClassId(class)));
+            list.lanes.swap_remove(anchor.at as usize);
+            if let Some(&moved) = list.lanes.get(anchor.at as usize) {
                 self.lanes[moved as usize].anchor.at = anchor.at;
             }
         }
@@ -109,45 +125,63 @@ impl Lanes {
     }
 
     /// Lists every exact lane anew for the endpoints of a new snapshot and returns them all.
-    pub(super) fn anchor_all(&mut self, pool: &Pool) -> Vec<LaneId> {
-        self.endpoints = pool.len();
-        self.anchored.iter_mut().for_each(Vec::clear);
-        let lists = pool.len() + pool.workers().workers().len();
-        self.anchored.resize_with(lists, Vec::new);
+    pub(super) fn anchor_all(&mut self, pool: &Pool, ring: &Ring) -> Vec<LaneId> {
+        self.anchored.clear();
+        self.anchored.resize_with(pool.len(), List::default);
+        self.worker_lists.clear();
+        for worker in pool.workers().workers() {
+            let list = self.anchored.len() as u32;
+            self.worker_lists.extend(std::iter::repeat_n(list, worker.ranks as usize));
+            self.anchored.push(List { several: worker.ranks > 1, ..List::default() });
+        }
         let exact: Vec<_> = self.by_pin.iter().map(|(owner, &id)| (owner.pin, id)).collect();
         for &(pin, id) in &exact {
-            self.anchor(id, pin, pool);
+            self.anchor(id, pin, pool, ring);
         }
         exact.into_iter().map(|(_, id)| id).collect()
     }
 
-    fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool) {
-        let position = |id| pool.workers().workers().binary_search_by_key(&id, |w| w.id).ok();
-        let endpoints = pool.pinned(pin);
-        self.lanes[id as usize].endpoints = (endpoints.start as u32, endpoints.end as u32);
-        let list = match pin.rank {
-            Some(_) => endpoints.clone().next(),
-            None => position(pin.worker).map(|w| self.endpoints + w),
-        };
-        self.lanes[id as usize].anchor = match list {
-            None => Anchor::NOWHERE,
-            Some(list) => {
-                self.anchored[list].push(id);
-                Anchor { list: list as u32, at: (self.anchored[list].len() - 1) as u32 }
+    fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool, ring: &Ring) {
+        let lane = &mut self.lanes[id as usize];
+        let mut endpoints = pool.pinned(pin);
+        lane.endpoints = (endpoints.start as u32, endpoints.end as u32);
+        lane.anchor = match (endpoints.next(), pin.rank) {
+            (None, _) => Anchor::NOWHERE,
+            (Some(first), rank) => {
+                let list = if rank.is_some() { first } else { self.worker_lists[first] as usize };
+                let List { lanes, places, .. } = &mut self.anchored[list];
+                places.insert(ring.place(ClassId(lane.class)), ring.classes().len());
+                lanes.push(id);
+                Anchor { list: list as u32, at: (lanes.len() - 1) as u32 }
             }
         };
     }
 
-    /// The lists of the exact lanes whose heads may depend on the load of `endpoint`: its own, and that of its worker.
-    pub(super) fn lists_of(&self, endpoint: EndpointIndex, pool: &Pool) -> [usize; 2] {
-        let worker = pool.endpoint(endpoint).worker;
-        let position = pool.workers().workers().binary_search_by_key(&worker, |w| w.id);
-        [endpoint.index(), position.map_or(usize::MAX, |w| self.endpoints + w)]
+    /// The lane of a class in a list that has one.
+    pub(super) fn of_list(&self, class: ClassId, list: usize, pool: &Pool) -> LaneId {
+        let pin = match list.checked_sub(pool.len()) {
+            None => {
+                let Endpoint { worker, rank } = pool.endpoint(EndpointIndex(list as u32));
+                Pin { worker, rank: Some(rank) }
+            }
+            Some(worker) => Pin { worker: pool.workers().workers()[worker].id, rank: None },
+        };
+        self.by_pin[&Owner { class: class.0, pin }]
     }
 
-    /// The lanes of a list, if there is one of this number.
-    pub(super) fn listed(&self, list: usize) -> &[LaneId] {
-        self.anchored.get(list).map_or(&[], |lanes| lanes)
+    /// The lists of the exact lanes whose heads may depend on the load of `endpoint`: its own, and that of its worker.
+    pub(super) fn lists_of(&self, endpoint: EndpointIndex) -> [usize; 2] {
+        [endpoint.index(), self.worker_lists[endpoint.index()] as usize]
+    }
+
+    /// How many lists there are.
+    pub(super) fn lists(&self) -> usize {
+        self.anchored.len()
+    }
+
+    /// The lanes of a list.
+    pub(super) fn listed(&self, list: usize) -> &List {
+        &self.anchored[list]
     }
 
     /// Asks for a lane and its positions to be brought near.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `key`, `lane`, `lanes`, `heap`, `slab` | the order inside a class, and which lanes there are |
 //! | `heads`, `exact` | which head of a class is its candidate |
+//! | `untold`, `tell` | when a class is told of a load change |
 //! | `leave`, `expiry` | cancelled and expired requests |
 //! | `bypass` | a request that finds nothing waiting |
 //! | `class` | what waits in a class, and how much may |
@@ -35,6 +36,8 @@ mod reload;
 mod ring;
 mod select;
 mod slab;
+mod tell;
+mod untold;
 mod view;
 
 use std::collections::VecDeque;
@@ -44,6 +47,8 @@ pub use leave::Expired;
 pub use pool::{Booked, EndpointIndex, MAX_BOOKED_TOKENS};
 pub use select::{Candidate, Candidates, LeastLoaded, Selector};
 pub use slab::RequestKey;
+#[doc(hidden)]
+pub use untold::Seen;
 
 use crate::error::{LimitReached, Reason};
 use crate::policy::{ClassId, Profile};
@@ -53,10 +58,11 @@ use crate::worker::{Endpoint, WorkerSnapshot};
 use class::{Admitted, Class};
 use expiry::Expiries;
 use heads::Unlinked;
-use lanes::Lanes;
+use lanes::{Lanes, List};
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
 use slab::{Hot, NIL, Place, Slab};
+use untold::Untold;
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
 ///
@@ -104,6 +110,7 @@ pub struct Scheduler<T> {
     constrained: Vec<ClassId>,
     /// Views of which an endpoint flipped since these were last looked at.
     flipped: Vec<ViewId>,
+    untold: Untold,
 }
 
 /// A request that arbitration has picked: it waits no more and its class has paid for it.
@@ -188,6 +195,7 @@ impl<T> Scheduler<T> {
             sequence: 0,
             constrained: Vec::new(),
             flipped: Vec::new(),
+            untold: Untold::default(),
         };
         scheduler.reload(profile);
         scheduler
@@ -244,10 +252,10 @@ impl<T> Scheduler<T> {
         let (class, pin) = (request.class, request.snapshot.pin());
         let constrained = request.snapshot.constraints().is_some();
         let name = self.slab.insert(request);
-        let Self { slab, lanes, classes, pool, .. } = self;
+        let Self { slab, lanes, classes, pool, ring, .. } = self;
         let state = &mut classes[class.index()];
         let lane = match pin {
-            Some(pin) => lanes.exact(class.0, pin, pool),
+            Some(pin) => lanes.exact(class.0, pin, pool, ring),
             None => state.shared,
         };
         let mask = match constrained {
@@ -317,6 +325,9 @@ impl<T> Scheduler<T> {
     pub fn next_request(&mut self) -> Option<Picked<T>> {
         if !self.flipped.is_empty() {
             self.recheck_constrained();
+        }
+        if !self.untold.is_empty() {
+            self.tell_who_may_be_next();
         }
         let Winner { place, slot } = self.ring.pick()?;
         self.slab.prefetch(self.ring.ahead());
@@ -444,7 +455,10 @@ impl<T> Scheduler<T> {
         for gate in self.pool.gates() {
             self.ring.set_gate(gate, self.pool.gate_open(gate));
         }
-        for lane in self.lanes.anchor_all(&self.pool) {
+        let exact = self.lanes.anchor_all(&self.pool, &self.ring);
+        let views = self.ring.classes().iter().map(|class| self.classes[class.index()].view);
+        self.untold.reset(self.lanes.lists(), views);
+        for lane in exact {
             self.rank_lane(lane);
         }
         self.flipped.clear();
@@ -470,29 +484,24 @@ impl<T> Scheduler<T> {
                 self.ring.set_gate(gate, self.pool.gate_open(gate));
             }
         }
-        for list in self.lanes.lists_of(index, &self.pool) {
-            for i in 0..self.lanes.listed(list).len() {
-                self.bring_near(list, i);
-                let lane = self.lanes.listed(list)[i];
-                let class = self.lanes[lane].class;
-                let flipped = self.pool.flipped().contains(&self.classes[class as usize].view);
-                if flipped && self.rank_lane(lane) {
-                    self.refresh_candidate(ClassId(class));
-                }
+        for list in self.lanes.lists_of(index) {
+            let List { lanes, places, several } = self.lanes.listed(list);
+            if !lanes.is_empty() && self.untold.change(list, places, *several, self.pool.flipped()) {
+                self.tell_at_once();
             }
         }
     }
 
-    /// Asks for the lanes behind the `i`-th of a list, and for their heads, to be brought near. Their classes are: each list
-    /// has the same ones.
-    fn bring_near(&self, list: usize, i: usize) {
-        let listed = self.lanes.listed(list);
-        if let Some(&lane) = listed.get(i + 4) {
-            self.lanes.prefetch(lane);
-        }
-        if let Some(&lane) = listed.get(i + 2) {
-            self.slab.prefetch(self.lanes[lane].first());
-        }
+    /// What exact lanes have been told so far.
+    #[doc(hidden)]
+    pub fn seen(&self) -> Seen {
+        self.untold.seen
+    }
+
+    /// Lets so many changes wait until they are asked for.
+    #[doc(hidden)]
+    pub fn set_most_untold(&mut self, most: usize) {
+        self.untold.set_most(most);
     }
 
     /// Words, nodes and places that decisions among the classes have looked at so far.

@@ -1,0 +1,79 @@
+//! Telling classes of load changes: before the ring looks at them, or at once.
+
+use super::Scheduler;
+use super::lanes::List;
+use crate::policy::ClassId;
+
+impl<T> Scheduler<T> {
+    /// Tells every class that the ring would look at in the next pick, and has not been told everything. The sweep must not
+    /// stop at such a class, nor pass it; so its way is looked at first, as often as somebody on it is told.
+    #[inline(never)]
+    pub(super) fn tell_who_may_be_next(&mut self) {
+        if let Some(k) = self.ring.carry() {
+            self.untold.seen.at_carry += u64::from(self.tell(k));
+            if self.ring.carried().is_some() {
+                return;
+            }
+        }
+        for (next_round, way) in [false, true].into_iter().zip(self.ring.ways()) {
+            loop {
+                let k = self.untold.first(way.start);
+                if k >= way.end {
+                    break;
+                }
+                if k > self.ring.stop(next_round, way.clone()) {
+                    return;
+                }
+                self.untold.seen.ahead[usize::from(next_round)] += u64::from(self.tell(k));
+            }
+            if self.untold.is_empty() || self.ring.stop(next_round, way.clone()) < way.end {
+                return;
+            }
+        }
+    }
+
+    /// Tells the class at a place all that it has not been told; returns whether that was anything.
+    fn tell(&mut self, place: usize) -> bool {
+        let class = self.ring.classes()[place];
+        let (mut any, mut best_changed, mut before) = (false, false, usize::MAX);
+        while let Some((i, list)) = self.untold.list_before(before, place) {
+            let lane = self.lanes.of_list(class, list, &self.pool);
+            best_changed |= self.rank_lane(lane);
+            self.untold.seen.lanes += 1;
+            (any, before) = (true, i);
+        }
+        if best_changed {
+            self.refresh_candidate(class);
+        }
+        any
+    }
+
+    /// Tells the classes that are left of a list, which is noted no more.
+    #[inline(never)]
+    pub(super) fn tell_at_once(&mut self) {
+        let list = self.untold.at_once();
+        for i in 0..self.lanes.listed(list).lanes.len() {
+            self.bring_near(list, i);
+            let lane = self.lanes.listed(list).lanes[i];
+            let class = ClassId(self.lanes[lane].class);
+            if self.untold.is_told_at_once(self.ring.place(class)) {
+                self.untold.seen.lanes += 1;
+                if self.rank_lane(lane) {
+                    self.refresh_candidate(class);
+                }
+            }
+        }
+    }
+
+    /// Asks for the lanes behind the `i`-th of a list, and for their heads, to be brought near. Their classes are: each list
+    /// has the same ones.
+    fn bring_near(&self, list: usize, i: usize) {
+        let List { lanes, .. } = self.lanes.listed(list);
+        if let Some(&lane) = lanes.get(i + 4) {
+            self.lanes.prefetch(lane);
+        }
+        if let Some(&lane) = lanes.get(i + 2) {
+            self.slab.prefetch(self.lanes[lane].first());
+        }
+    }
+}
