@@ -58,6 +58,7 @@ use crate::worker::{Endpoint, WorkerSnapshot};
 use class::{Admitted, Class};
 use expiry::Expiries;
 use heads::Unlinked;
+use lane::LaneId;
 use lanes::{Lanes, List};
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
@@ -111,6 +112,8 @@ pub struct Scheduler<T> {
     /// Views of which an endpoint flipped since these were last looked at.
     flipped: Vec<ViewId>,
     untold: Untold,
+    /// Lanes that are just being told something: memory for them.
+    told: Vec<LaneId>,
 }
 
 /// A request that arbitration has picked: it waits no more and its class has paid for it.
@@ -196,6 +199,7 @@ impl<T> Scheduler<T> {
             constrained: Vec::new(),
             flipped: Vec::new(),
             untold: Untold::default(),
+            told: Vec::new(),
         };
         scheduler.reload(profile);
         scheduler
@@ -486,9 +490,13 @@ impl<T> Scheduler<T> {
         }
         for list in self.lanes.lists_of(index) {
             let List { lanes, places, several } = self.lanes.listed(list);
-            if !lanes.is_empty() && self.untold.change(list, places, *several, self.pool.flipped()) {
-                self.tell_at_once();
+            if !lanes.is_empty() {
+                self.untold.change(list, places, *several, self.pool.flipped());
             }
+        }
+        // Only now that both lists know of the change may anybody be told how the endpoint is.
+        while self.untold.has_too_many() {
+            self.tell_at_once();
         }
     }
 

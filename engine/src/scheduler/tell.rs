@@ -17,17 +17,15 @@ impl<T> Scheduler<T> {
         }
         for (next_round, way) in [false, true].into_iter().zip(self.ring.ways()) {
             loop {
-                let k = self.untold.first(way.start);
-                if k >= way.end {
-                    break;
-                }
-                if k > self.ring.stop(next_round, way.clone()) {
+                let stop = self.ring.stop(next_round, way.clone());
+                let k = self.untold.first(way.start, way.end.min(stop + 1));
+                if k > stop {
                     return;
                 }
+                if k == way.end {
+                    break;
+                }
                 self.untold.seen.ahead[usize::from(next_round)] += u64::from(self.tell(k));
-            }
-            if self.untold.is_empty() || self.ring.stop(next_round, way.clone()) < way.end {
-                return;
             }
         }
     }
@@ -35,13 +33,24 @@ impl<T> Scheduler<T> {
     /// Tells the class at a place all that it has not been told; returns whether that was anything.
     fn tell(&mut self, place: usize) -> bool {
         let class = self.ring.classes()[place];
-        let (mut any, mut best_changed, mut before) = (false, false, usize::MAX);
-        while let Some((i, list)) = self.untold.list_before(before, place) {
-            let lane = self.lanes.of_list(class, list, &self.pool);
+        let mut told = std::mem::take(&mut self.told);
+        let Self { lanes, pool, untold, .. } = self;
+        // All of them are found before the first one is ranked: so they come near at the same time.
+        untold.take(place, |list| {
+            let lane = lanes.of_list(class, list, pool);
+            lanes.prefetch(lane);
+            told.push(lane);
+        });
+        untold.seen.lanes += told.len() as u64;
+        let any = !told.is_empty();
+        let mut best_changed = false;
+        while let Some(lane) = told.pop() {
+            if let Some(&next) = told.last() {
+                self.slab.prefetch(self.lanes[next].first());
+            }
             best_changed |= self.rank_lane(lane);
-            self.untold.seen.lanes += 1;
-            (any, before) = (true, i);
         }
+        self.told = told;
         if best_changed {
             self.refresh_candidate(class);
         }

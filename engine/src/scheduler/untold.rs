@@ -8,7 +8,7 @@ use super::pool::ViewId;
 use super::slab::NIL;
 
 /// Most lists of lanes that are noted at a time; the next change is told at once. They are looked at one by one.
-const MOST: usize = 16;
+const MOST: usize = 64;
 
 const BITS: usize = u64::BITS as usize;
 
@@ -31,17 +31,17 @@ impl Places {
         self.0.get(place / BITS).is_some_and(|word| word >> (place % BITS) & 1 == 1)
     }
 
-    /// The first place from `from` on, or `usize::MAX`.
-    fn first(&self, from: usize) -> usize {
-        let Some(words) = self.0.get(from / BITS..) else { return usize::MAX };
+    /// The first of the places `from..to`; `to` if there is none.
+    fn first(&self, from: usize, to: usize) -> usize {
+        let words = self.0.iter().enumerate().take(to.div_ceil(BITS)).skip(from / BITS);
         let mut mask = u64::MAX << (from % BITS);
-        for (word, at) in words.iter().zip(from / BITS..) {
+        for (at, word) in words {
             if word & mask != 0 {
-                return at * BITS + (word & mask).trailing_zeros() as usize;
+                return to.min(at * BITS + (word & mask).trailing_zeros() as usize);
             }
             mask = u64::MAX;
         }
-        usize::MAX
+        to
     }
 }
 
@@ -121,22 +121,33 @@ impl Untold {
         self.len == 0
     }
 
-    /// The first place from `from` on whose class is to be told something, or `usize::MAX`.
-    pub(super) fn first(&self, from: usize) -> usize {
-        let firsts = self.changed[..self.len].iter().map(|changed| changed.places.first(from));
-        firsts.min().unwrap_or(usize::MAX)
+    /// The first of the places `from..to` whose class is to be told something; `to` if there is none.
+    pub(super) fn first(&self, from: usize, to: usize) -> usize {
+        self.changed[..self.len].iter().fold(to, |to, changed| changed.places.first(from, to))
     }
 
-    /// The last list before the `i`-th of those that are noted which the class at a place is to be told of, and its number
-    /// there.
-    pub(super) fn list_before(&self, i: usize, place: usize) -> Option<(usize, usize)> {
-        let before = self.changed[..i.min(self.len)].iter().enumerate().rev();
-        before.filter(|(_, c)| c.places.contains(place)).map(|(i, c)| (i, c.list as usize)).next()
+    /// Takes out what the class at a place is to be told: the lists.
+    pub(super) fn take(&mut self, place: usize, mut tell: impl FnMut(usize)) {
+        for at in (0..self.len).rev() {
+            if self.changed[at].places.contains(place) {
+                tell(self.changed[at].list as usize);
+                self.remove(at, place);
+            }
+        }
+    }
+
+    fn remove(&mut self, at: usize, place: usize) {
+        let changed = &mut self.changed[at];
+        changed.places.remove(place);
+        changed.left -= 1;
+        if changed.left == 0 {
+            self.forget(at);
+        }
     }
 
     /// Notes that an endpoint flipped in these views; `lanes` are the places of the classes with a lane in a list that
-    /// depends on it, and perhaps on `several`. Returns whether [`at_once`](Self::at_once) has somebody to tell now.
-    pub(super) fn change(&mut self, list: usize, lanes: &Places, several: bool, views: &[ViewId]) -> bool {
+    /// depends on it, and perhaps on `several`.
+    pub(super) fn change(&mut self, list: usize, lanes: &Places, several: bool, views: &[ViewId]) {
         let at = match self.at[list] {
             NIL => self.note(list, lanes.0.len()),
             at => at as usize,
@@ -146,9 +157,9 @@ impl Untold {
         for (i, (word, lanes)) in changed[at].places.0.iter_mut().zip(&lanes.0).enumerate() {
             let of_views = match of_view.len() {
                 1 => u64::MAX,
-                _ => views.iter().fold(0, |all, view| {
-                    all | of_view[view.0 as usize].0.get(i).copied().unwrap_or(0)
-                }),
+                _ => views
+                    .iter()
+                    .fold(0, |all, view| all | of_view[view.0 as usize].0.get(i).copied().unwrap_or(0)),
             };
             // What depends on one endpoint is as it was when that has flipped twice.
             *word = if several { *word | lanes & of_views } else { *word ^ lanes & of_views };
@@ -159,6 +170,10 @@ impl Untold {
             self.seen.taken_back += 1;
             self.forget(at);
         }
+    }
+
+    /// If there are too many lists, takes out the one of which the least is left: [`at_once`](Self::at_once) it is.
+    pub(super) fn has_too_many(&mut self) -> bool {
         if self.len <= self.most {
             return false;
         }
@@ -181,13 +196,9 @@ impl Untold {
     #[inline]
     pub(super) fn told(&mut self, list: usize, place: usize) {
         let Some(&at) = self.at.get(list) else { return };
-        let Some(changed) = self.changed.get_mut(at as usize) else { return };
+        let Some(changed) = self.changed.get(at as usize) else { return };
         if changed.places.contains(place) {
-            changed.places.remove(place);
-            changed.left -= 1;
-            if changed.left == 0 {
-                self.forget(at as usize);
-            }
+            self.remove(at as usize, place);
         }
     }
 
