@@ -32,6 +32,10 @@ impl Twins {
         [&mut self.eager, &mut self.lazy]
     }
 
+    fn each(&mut self, f: impl FnMut(&mut Scheduler<u64>)) {
+        self.both().into_iter().for_each(f);
+    }
+
     fn dispatch(&mut self) -> bool {
         let [eager, lazy] = self.both().map(|s| s.dispatch());
         assert_eq!(
@@ -89,7 +93,7 @@ impl Twins {
             }
             78 if rng.percent(30) => {
                 let workers = snapshot(now, world.workers());
-                self.both().map(|s| s.set_workers(workers.clone()));
+                self.each(|s| s.set_workers(workers.clone()));
             }
             79 if rng.percent(30) => {
                 let profile = world.profile();
@@ -172,13 +176,14 @@ fn when_a_class_is_told_of_a_load_change_makes_no_difference() {
     for seed in 0..200 {
         let mut world = World::new(seed);
         let most = world.rng.pick(&[1, 2, 8, 64, 64]);
-        let first: Vec<_> = (0..world.classes).map(|i| format!("c{i}")).collect();
-        let profile = profile(first.iter().map(|name| named(name, gated(100, 0))).collect());
+        // In the order of their names, so that the numbers are known.
+        let class = |i| named(&format!("c{i}"), gated(100, 0));
+        let profile = profile((0..world.classes).map(class).collect());
         let mut twins = Twins::new(&profile, most);
         let workers = snapshot(1, world.workers());
-        twins.both().map(|s| s.set_workers(workers.clone()));
+        twins.each(|s| s.set_workers(workers.clone()));
         let policy = world.profile();
-        twins.both().map(|s| s.reload(&policy));
+        twins.each(|s| drop(s.reload(&policy)));
         for _ in 0..600 {
             twins.step(&mut world);
         }

@@ -81,6 +81,9 @@ impl<T> Scheduler<T> {
     pub(super) fn head_changed(&mut self, lane: LaneId) {
         let class = ClassId(self.lanes[lane].class);
         if self.classes[class.index()].shared != lane {
+            if !self.untold.is_empty() {
+                self.untold.told(self.lanes[lane].list, self.ring.place(class));
+            }
             let best_changed = self.rank_lane(lane);
             if self.lanes[lane].is_empty() {
                 self.lanes.drop_exact(lane, &self.ring);
@@ -95,13 +98,10 @@ impl<T> Scheduler<T> {
     /// Puts an exact lane where it belongs: among the open or the blocked lanes of its class, by its head. Returns
     /// whether the best head of the open ones has changed.
     pub(super) fn rank_lane(&mut self, id: LaneId) -> bool {
-        let Self { lanes, slab, pool, classes, ring, untold, .. } = self;
+        let Self { lanes, slab, pool, classes, .. } = self;
         let (lane, ranks) = lanes.with_ranks(id);
         let Class { exact, view, .. } = &mut classes[lane.class as usize];
         let exact = exact.get_or_insert_default();
-        if !untold.is_empty() {
-            untold.told(lane.anchor.list as usize, ring.place(ClassId(lane.class)));
-        }
         let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
             return exact.forget(id, ranks);
         };

@@ -6,14 +6,15 @@ use std::ops::{Index, IndexMut};
 use rustc_hash::FxHashMap;
 
 use super::exact::LaneRanks;
-use super::lane::{Anchor, Lane, LaneId};
+use super::lane::{Lane, LaneId};
 use super::pool::{EndpointIndex, Pool};
 use super::ring::Ring;
+use super::slab::NIL;
 use super::untold::Places;
 use crate::policy::ClassId;
 use crate::request::Pin;
 use crate::sync::prefetch;
-use crate::worker::{Endpoint, WorkerId};
+use crate::worker::WorkerId;
 
 /// All lanes. Shared lanes come first and stay; exact lanes come with their first request and go with the last.
 #[derive(Clone, Debug, Default)]
@@ -31,12 +32,19 @@ pub(super) struct Lanes {
 /// Exact lanes that depend on the same endpoints, one of each class at most.
 #[derive(Clone, Debug, Default)]
 pub(super) struct List {
-    /// In no order.
-    pub(super) lanes: Vec<LaneId>,
-    /// The places of their classes in the ring.
+    /// Each with the place of its class in the ring, and in that order.
+    pub(super) lanes: Vec<(u32, LaneId)>,
+    /// The same places.
     pub(super) places: Places,
     /// Whether they depend on more than one endpoint.
     pub(super) several: bool,
+}
+
+impl List {
+    /// Where the lane of the class at a place is, or belongs.
+    fn find(&self, place: usize) -> Result<usize, usize> {
+        self.lanes.binary_search_by_key(&(place as u32), |&(place, _)| place)
+    }
 }
 
 /// Whose exact lane it is.
@@ -78,10 +86,16 @@ impl Lanes {
     }
 
     /// The exact lane of a class for a pin, made if need be.
+    #[inline]
     pub(super) fn exact(&mut self, class: u32, pin: Pin, pool: &Pool, ring: &Ring) -> LaneId {
-        if let Some(&id) = self.by_pin.get(&Owner { class, pin }) {
-            return id;
+        match self.by_pin.get(&Owner { class, pin }) {
+            Some(&id) => id,
+            None => self.add_exact(class, pin, pool, ring),
         }
+    }
+
+    #[inline(never)]
+    fn add_exact(&mut self, class: u32, pin: Pin, pool: &Pool, ring: &Ring) -> LaneId {
         let id = match self.free.pop() {
             Some(id) => {
                 // The old lane was emptied before it was freed; its heap keeps its memory.
@@ -92,22 +106,24 @@ impl Lanes {
             None => self.add(Lane::new(class, Some(pin))),
         };
         self.by_pin.insert(Owner { class, pin }, id);
-        self.anchor(id, pin, pool, ring);
+        if let Some((list, place)) = self.anchor(id, pin, pool, ring) {
+            let (Ok(at) | Err(at)) = list.find(place);
+            list.lanes.insert(at, (place as u32, id));
+        }
         id
     }
 
     /// Drops an exact lane that has emptied.
     pub(super) fn drop_exact(&mut self, id: LaneId, ring: &Ring) {
-        let Lane { class, pin, anchor, .. } = self.lanes[id as usize];
+        let Lane { class, pin, list, .. } = self.lanes[id as usize];
         let pin = pin.expect("only exact lanes are dropped");
         self.by_pin.remove(&Owner { class, pin });
-        self.lanes[id as usize].anchor = Anchor::NOWHERE;
-        if let Some(list) = self.anchored.get_mut(anchor.list as usize) {
-            list.places.remove(ring.place(ClassId(class)));
-            list.lanes.swap_remove(anchor.at as usize);
-            if let Some(&moved) = list.lanes.get(anchor.at as usize) {
-                self.lanes[moved as usize].anchor.at = anchor.at;
-            }
+        self.lanes[id as usize].list = NIL;
+        if let Some(list) = self.anchored.get_mut(list as usize) {
+            let place = ring.place(ClassId(class));
+            let at = list.find(place).expect("the lane is in its list");
+            list.lanes.remove(at);
+            list.places.remove(place);
         }
         self.free.push(id);
     }
@@ -136,37 +152,31 @@ impl Lanes {
         }
         let exact: Vec<_> = self.by_pin.iter().map(|(owner, &id)| (owner.pin, id)).collect();
         for &(pin, id) in &exact {
-            self.anchor(id, pin, pool, ring);
+            if let Some((list, place)) = self.anchor(id, pin, pool, ring) {
+                list.lanes.push((place as u32, id));
+            }
         }
+        self.anchored.iter_mut().for_each(|list| list.lanes.sort_unstable());
         exact.into_iter().map(|(_, id)| id).collect()
     }
 
-    fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool, ring: &Ring) {
+    /// Notes which endpoints the pin of a lane means; returns the list in which it is still to be put, and its place there,
+    /// if there are any.
+    fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool, ring: &Ring) -> Option<(&mut List, usize)> {
         let lane = &mut self.lanes[id as usize];
         let mut endpoints = pool.pinned(pin);
-        lane.endpoints = (endpoints.start as u32, endpoints.end as u32);
-        lane.anchor = match (endpoints.next(), pin.rank) {
-            (None, _) => Anchor::NOWHERE,
-            (Some(first), rank) => {
-                let list = if rank.is_some() { first } else { self.worker_lists[first] as usize };
-                let List { lanes, places, .. } = &mut self.anchored[list];
-                places.insert(ring.place(ClassId(lane.class)), ring.classes().len());
-                lanes.push(id);
-                Anchor { list: list as u32, at: (lanes.len() - 1) as u32 }
-            }
-        };
+        (lane.endpoints, lane.list) = ((endpoints.start as u32, endpoints.end as u32), NIL);
+        let first = endpoints.next()?;
+        lane.list = if pin.rank.is_some() { first as u32 } else { self.worker_lists[first] };
+        let (list, place) = (&mut self.anchored[lane.list as usize], ring.place(ClassId(lane.class)));
+        list.places.insert(place, ring.classes().len());
+        Some((list, place))
     }
 
-    /// The lane of a class in a list that has one.
-    pub(super) fn of_list(&self, class: ClassId, list: usize, pool: &Pool) -> LaneId {
-        let pin = match list.checked_sub(pool.len()) {
-            None => {
-                let Endpoint { worker, rank } = pool.endpoint(EndpointIndex(list as u32));
-                Pin { worker, rank: Some(rank) }
-            }
-            Some(worker) => Pin { worker: pool.workers().workers()[worker].id, rank: None },
-        };
-        self.by_pin[&Owner { class: class.0, pin }]
+    /// The lane of the class at a place in a list that has one.
+    pub(super) fn of_list(&self, list: usize, place: usize) -> LaneId {
+        let list = &self.anchored[list];
+        list.lanes[list.find(place).expect("the class has a lane there")].1
     }
 
     /// The lists of the exact lanes whose heads may depend on the load of `endpoint`: its own, and that of its worker.

@@ -2,7 +2,6 @@
 
 use super::Scheduler;
 use super::lanes::List;
-use crate::policy::ClassId;
 
 impl<T> Scheduler<T> {
     /// Tells every class that the ring would look at in the next pick, and has not been told everything. The sweep must not
@@ -15,7 +14,7 @@ impl<T> Scheduler<T> {
                 return;
             }
         }
-        for (next_round, way) in [false, true].into_iter().zip(self.ring.ways()) {
+        for (next_round, mut way) in [false, true].into_iter().zip(self.ring.ways()) {
             loop {
                 let stop = self.ring.stop(next_round, way.clone());
                 let k = self.untold.first(way.start, way.end.min(stop + 1));
@@ -26,6 +25,8 @@ impl<T> Scheduler<T> {
                     break;
                 }
                 self.untold.seen.ahead[usize::from(next_round)] += u64::from(self.tell(k));
+                // Nobody before it can go.
+                way.start = k;
             }
         }
     }
@@ -34,10 +35,10 @@ impl<T> Scheduler<T> {
     fn tell(&mut self, place: usize) -> bool {
         let class = self.ring.classes()[place];
         let mut told = std::mem::take(&mut self.told);
-        let Self { lanes, pool, untold, .. } = self;
+        let Self { lanes, untold, .. } = self;
         // All of them are found before the first one is ranked: so they come near at the same time.
         untold.take(place, |list| {
-            let lane = lanes.of_list(class, list, pool);
+            let lane = lanes.of_list(list, place);
             lanes.prefetch(lane);
             told.push(lane);
         });
@@ -63,12 +64,11 @@ impl<T> Scheduler<T> {
         let list = self.untold.at_once();
         for i in 0..self.lanes.listed(list).lanes.len() {
             self.bring_near(list, i);
-            let lane = self.lanes.listed(list).lanes[i];
-            let class = ClassId(self.lanes[lane].class);
-            if self.untold.is_told_at_once(self.ring.place(class)) {
+            let (place, lane) = self.lanes.listed(list).lanes[i];
+            if self.untold.is_told_at_once(place as usize) {
                 self.untold.seen.lanes += 1;
                 if self.rank_lane(lane) {
-                    self.refresh_candidate(class);
+                    self.refresh_candidate(self.ring.classes()[place as usize]);
                 }
             }
         }
@@ -78,10 +78,10 @@ impl<T> Scheduler<T> {
     /// has the same ones.
     fn bring_near(&self, list: usize, i: usize) {
         let List { lanes, .. } = self.lanes.listed(list);
-        if let Some(&lane) = lanes.get(i + 4) {
+        if let Some(&(_, lane)) = lanes.get(i + 4) {
             self.lanes.prefetch(lane);
         }
-        if let Some(&lane) = lanes.get(i + 2) {
+        if let Some(&(_, lane)) = lanes.get(i + 2) {
             self.slab.prefetch(self.lanes[lane].first());
         }
     }

@@ -193,9 +193,9 @@ impl Untold {
     }
 
     /// The class at a place has been told of a list.
-    #[inline]
-    pub(super) fn told(&mut self, list: usize, place: usize) {
-        let Some(&at) = self.at.get(list) else { return };
+    #[inline(never)]
+    pub(super) fn told(&mut self, list: u32, place: usize) {
+        let Some(&at) = self.at.get(list as usize) else { return };
         let Some(changed) = self.changed.get(at as usize) else { return };
         if changed.places.contains(place) {
             self.remove(at as usize, place);
