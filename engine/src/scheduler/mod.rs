@@ -63,7 +63,7 @@ use lanes::{Lanes, List};
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
 use slab::{Hot, NIL, Place, Slab};
-use untold::Untold;
+use untold::{FEW, Untold};
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
 ///
@@ -490,8 +490,10 @@ impl<T> Scheduler<T> {
         }
         for list in self.lanes.lists_of(index) {
             let List { lanes, places, several } = self.lanes.listed(list);
-            if !lanes.is_empty() {
-                self.untold.change(list, places, *several, self.pool.flipped());
+            match lanes.len() {
+                0 => {}
+                1..=FEW if !self.untold.has(list) => self.tell_few(list),
+                _ => self.untold.change(list, places, *several, self.pool.flipped()),
             }
         }
         // Only now that both lists know of the change may anybody be told how the endpoint is.

@@ -58,6 +58,21 @@ impl<T> Scheduler<T> {
         any
     }
 
+    /// Tells the classes of the views that have just flipped of a list, which is not noted.
+    #[inline(never)]
+    pub(super) fn tell_few(&mut self, list: usize) {
+        for i in 0..self.lanes.listed(list).lanes.len() {
+            let (place, lane) = self.lanes.listed(list).lanes[i];
+            let class = self.ring.classes()[place as usize];
+            if self.pool.flipped().contains(&self.classes[class.index()].view) {
+                self.untold.seen.lanes += 1;
+                if self.rank_lane(lane) {
+                    self.refresh_candidate(class);
+                }
+            }
+        }
+    }
+
     /// Tells the classes that are left of a list, which is noted no more.
     #[inline(never)]
     pub(super) fn tell_at_once(&mut self) {

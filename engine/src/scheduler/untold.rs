@@ -10,6 +10,9 @@ use super::slab::NIL;
 /// Most lists of lanes that are noted at a time; the next change is told at once. They are looked at one by one.
 const MOST: usize = 64;
 
+/// As few lanes of a list are told sooner than it is noted.
+pub(super) const FEW: usize = 2;
+
 const BITS: usize = u64::BITS as usize;
 
 /// A set of places of the ring.
@@ -190,6 +193,12 @@ impl Untold {
 
     pub(super) fn is_told_at_once(&self, place: usize) -> bool {
         self.changed[self.len].places.contains(place)
+    }
+
+    /// Whether a list is noted.
+    #[inline]
+    pub(super) fn has(&self, list: usize) -> bool {
+        self.at[list] != NIL
     }
 
     /// The class at a place has been told of a list.
