@@ -86,8 +86,8 @@ struct Mix {
     workers: u64,
     expire: u64,
     reload: u64,
-    /// Load changes that the scheduler may keep from its exact lanes.
-    most_untold: usize,
+    /// Load changes that the scheduler may keep from exact lanes, if there are more than a few of them.
+    untold: [usize; 2],
 }
 
 impl Mix {
@@ -102,7 +102,7 @@ impl Mix {
             workers: rng.pick(&[1, 3, 15]),
             expire: rng.pick(&[0, 5, 20]),
             reload: rng.pick(&[0, 1, 3, 15]),
-            most_untold: rng.pick(&[0, 1, 3, 64, 64, 64]),
+            untold: rng.pick(&[[0, 0], [1, 0], [3, 0], [64, 0], [64, 0], [64, 2]]),
         }
     }
 
@@ -182,7 +182,8 @@ impl Case {
         let profile = world.profile();
         let mix = Mix::new(&mut world.rng);
         let mut case = Self::new(seed, &profile);
-        case.real.set_most_untold(mix.most_untold);
+        let [most, few] = mix.untold;
+        case.real.set_untold(most, few);
         let first = Op::SetWorkers(world.workers());
         // Some start without workers.
         if !world.rng.percent(10) {

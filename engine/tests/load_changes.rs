@@ -21,10 +21,10 @@ struct Twins {
 }
 
 impl Twins {
-    fn new(profile: &Profile, most: usize) -> Self {
+    fn new(profile: &Profile, most: usize, few: usize) -> Self {
         let [mut eager, mut lazy] = [0; 2].map(|_| Scheduler::new(profile));
-        eager.set_most_untold(0);
-        lazy.set_most_untold(most);
+        eager.set_untold(0, usize::MAX);
+        lazy.set_untold(most, few);
         Self { eager, lazy, bookings: Vec::new(), keys: Vec::new(), requests: 0 }
     }
 
@@ -173,13 +173,13 @@ impl World {
 fn when_a_class_is_told_of_a_load_change_makes_no_difference() {
     let mut total = Seen::default();
     let (mut eager, mut lazy) = (0, 0);
-    for seed in 0..200 {
+    for seed in 0..300 {
         let mut world = World::new(seed);
-        let most = world.rng.pick(&[1, 2, 8, 64, 64]);
+        let (most, few) = world.rng.pick(&[(1, 0), (2, 0), (8, 0), (64, 0), (1, 2), (64, 2)]);
         // In the order of their names, so that the numbers are known.
         let class = |i| named(&format!("c{i}"), gated(100, 0));
         let profile = profile((0..world.classes).map(class).collect());
-        let mut twins = Twins::new(&profile, most);
+        let mut twins = Twins::new(&profile, most, few);
         let workers = snapshot(1, world.workers());
         twins.each(|s| s.set_workers(workers.clone()));
         let policy = world.profile();

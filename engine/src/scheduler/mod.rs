@@ -63,7 +63,7 @@ use lanes::{Lanes, List};
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
 use slab::{Hot, NIL, Place, Slab};
-use untold::{FEW, Untold};
+use untold::Untold;
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
 ///
@@ -492,13 +492,13 @@ impl<T> Scheduler<T> {
             let List { lanes, places, several } = self.lanes.listed(list);
             match lanes.len() {
                 0 => {}
-                1..=FEW if !self.untold.has(list) => self.tell_few(list),
+                lanes if self.untold.is_better_told(list, lanes) => self.tell_few(list),
                 _ => self.untold.change(list, places, *several, self.pool.flipped()),
             }
         }
         // Only now that both lists know of the change may anybody be told how the endpoint is.
-        while self.untold.has_too_many() {
-            self.tell_at_once();
+        while let Some(list) = self.untold.too_many() {
+            self.tell_at_once(list);
         }
     }
 
@@ -508,10 +508,10 @@ impl<T> Scheduler<T> {
         self.untold.seen
     }
 
-    /// Lets so many changes wait until they are asked for.
+    /// Lets so many changes wait until they are asked for, if more than a few lanes depend on each.
     #[doc(hidden)]
-    pub fn set_most_untold(&mut self, most: usize) {
-        self.untold.set_most(most);
+    pub fn set_untold(&mut self, most: usize, few: usize) {
+        self.untold.set(most, few);
     }
 
     /// Words, nodes and places that decisions among the classes have looked at so far.

@@ -75,8 +75,7 @@ impl<T> Scheduler<T> {
 
     /// Tells the classes that are left of a list, which is noted no more.
     #[inline(never)]
-    pub(super) fn tell_at_once(&mut self) {
-        let list = self.untold.at_once();
+    pub(super) fn tell_at_once(&mut self, list: usize) {
         for i in 0..self.lanes.listed(list).lanes.len() {
             self.bring_near(list, i);
             let (place, lane) = self.lanes.listed(list).lanes[i];

@@ -7,11 +7,11 @@
 use super::pool::ViewId;
 use super::slab::NIL;
 
-/// Most lists of lanes that are noted at a time; the next change is told at once. They are looked at one by one.
+/// Most lists of lanes that are noted at a time. They are looked at one by one.
 const MOST: usize = 64;
 
-/// As few lanes of a list are told sooner than it is noted.
-pub(super) const FEW: usize = 2;
+/// So few lanes are told sooner than that is noted.
+const FEW: usize = 2;
 
 const BITS: usize = u64::BITS as usize;
 
@@ -29,41 +29,25 @@ impl Places {
     pub(super) fn remove(&mut self, place: usize) {
         self.0[place / BITS] &= !(1 << (place % BITS));
     }
-
-    fn contains(&self, place: usize) -> bool {
-        self.0.get(place / BITS).is_some_and(|word| word >> (place % BITS) & 1 == 1)
-    }
-
-    /// The first of the places `from..to`; `to` if there is none.
-    fn first(&self, from: usize, to: usize) -> usize {
-        let words = self.0.iter().enumerate().take(to.div_ceil(BITS)).skip(from / BITS);
-        let mut mask = u64::MAX << (from % BITS);
-        for (at, word) in words {
-            if word & mask != 0 {
-                return to.min(at * BITS + (word & mask).trailing_zeros() as usize);
-            }
-            mask = u64::MAX;
-        }
-        to
-    }
 }
 
-/// A list of lanes, at most one of each class, and the places of the classes that have not been told how its endpoints are.
-#[derive(Clone, Debug, Default)]
-struct Changed {
+/// A list of lanes, at most one of each class, of which some classes have not been told how its endpoints are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noted {
     list: u32,
-    /// How many they are.
+    /// How many classes they are.
     left: u32,
-    places: Places,
 }
 
 /// What has not been told.
 #[derive(Clone, Debug)]
 pub(super) struct Untold {
-    /// The first `len` are noted; the others keep their memory.
-    changed: Vec<Changed>,
-    len: usize,
+    noted: Vec<Noted>,
+    /// The places of the classes that are left of each noted list, and of one more: so many words for each.
+    bits: Vec<u64>,
+    words: usize,
     most: usize,
+    few: usize,
     /// Where each list is among the noted ones, or [`NIL`].
     at: Vec<u32>,
     /// By view, the places of its classes.
@@ -90,9 +74,11 @@ pub struct Seen {
 impl Default for Untold {
     fn default() -> Self {
         Self {
-            changed: Vec::new(),
-            len: 0,
+            noted: Vec::new(),
+            bits: Vec::new(),
+            words: 0,
             most: MOST,
+            few: FEW,
             at: Vec::new(),
             of_view: Vec::new(),
             seen: Seen::default(),
@@ -101,13 +87,14 @@ impl Default for Untold {
 }
 
 impl Untold {
-    pub(super) fn set_most(&mut self, most: usize) {
-        self.most = most;
+    pub(super) fn set(&mut self, most: usize, few: usize) {
+        (self.most, self.few) = (most, few);
     }
 
     /// Forgets everything, for so many lists, and a ring of classes with these views.
     pub(super) fn reset(&mut self, lists: usize, views: impl ExactSizeIterator<Item = ViewId>) {
-        self.len = 0;
+        self.noted.clear();
+        self.words = views.len().div_ceil(BITS);
         self.at.clear();
         self.at.resize(lists, NIL);
         self.of_view.clear();
@@ -121,29 +108,41 @@ impl Untold {
     /// Whether everybody has been told everything.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.noted.is_empty()
     }
 
     /// The first of the places `from..to` whose class is to be told something; `to` if there is none.
     pub(super) fn first(&self, from: usize, to: usize) -> usize {
-        self.changed[..self.len].iter().fold(to, |to, changed| changed.places.first(from, to))
+        let mut mask = u64::MAX << (from % BITS);
+        for word in from / BITS..to.div_ceil(BITS) {
+            let rows = self.bits[word..].iter().step_by(self.words).take(self.noted.len());
+            let any = rows.fold(0, |any, bits| any | bits) & mask;
+            if any != 0 {
+                return to.min(word * BITS + any.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+        }
+        to
+    }
+
+    fn contains(&self, at: usize, place: usize) -> bool {
+        self.bits[at * self.words + place / BITS] >> (place % BITS) & 1 == 1
     }
 
     /// Takes out what the class at a place is to be told: the lists.
     pub(super) fn take(&mut self, place: usize, mut tell: impl FnMut(usize)) {
-        for at in (0..self.len).rev() {
-            if self.changed[at].places.contains(place) {
-                tell(self.changed[at].list as usize);
+        for at in (0..self.noted.len()).rev() {
+            if self.contains(at, place) {
+                tell(self.noted[at].list as usize);
                 self.remove(at, place);
             }
         }
     }
 
     fn remove(&mut self, at: usize, place: usize) {
-        let changed = &mut self.changed[at];
-        changed.places.remove(place);
-        changed.left -= 1;
-        if changed.left == 0 {
+        self.bits[at * self.words + place / BITS] &= !(1 << (place % BITS));
+        self.noted[at].left -= 1;
+        if self.noted[at].left == 0 {
             self.forget(at);
         }
     }
@@ -152,84 +151,78 @@ impl Untold {
     /// depends on it, and perhaps on `several`.
     pub(super) fn change(&mut self, list: usize, lanes: &Places, several: bool, views: &[ViewId]) {
         let at = match self.at[list] {
-            NIL => self.note(list, lanes.0.len()),
+            NIL => self.note(list),
             at => at as usize,
         };
-        let Self { changed, of_view, .. } = self;
+        let Self { noted, bits, words, of_view, .. } = self;
+        let of_views = |i: usize| match of_view.len() {
+            1 => u64::MAX,
+            _ => views.iter().fold(0, |all, view| all | of_view[view.0 as usize].0.get(i).unwrap_or(&0)),
+        };
         let mut left = 0;
-        for (i, (word, lanes)) in changed[at].places.0.iter_mut().zip(&lanes.0).enumerate() {
-            let of_views = match of_view.len() {
-                1 => u64::MAX,
-                _ => views
-                    .iter()
-                    .fold(0, |all, view| all | of_view[view.0 as usize].0.get(i).copied().unwrap_or(0)),
-            };
+        for (i, (bits, lanes)) in bits[at * *words..].iter_mut().zip(&lanes.0).enumerate() {
             // What depends on one endpoint is as it was when that has flipped twice.
-            *word = if several { *word | lanes & of_views } else { *word ^ lanes & of_views };
-            left += word.count_ones();
+            *bits = if several { *bits | lanes & of_views(i) } else { *bits ^ lanes & of_views(i) };
+            left += bits.count_ones();
         }
-        changed[at].left = left;
+        noted[at].left = left;
         if left == 0 {
             self.seen.taken_back += 1;
             self.forget(at);
         }
     }
 
-    /// If there are too many lists, takes out the one of which the least is left: [`at_once`](Self::at_once) it is.
-    pub(super) fn has_too_many(&mut self) -> bool {
-        if self.len <= self.most {
-            return false;
+    /// If there are too many lists, takes out the one of which the least is left: those of its classes are to be told for
+    /// whose places [`is_told_at_once`](Self::is_told_at_once).
+    pub(super) fn too_many(&mut self) -> Option<usize> {
+        if self.noted.len() <= self.most {
+            return None;
         }
-        let least = (0..self.len).min_by_key(|&i| self.changed[i].left).expect("one is too many");
+        let least = (0..self.noted.len()).min_by_key(|&at| self.noted[at].left)?;
+        let list = self.noted[least].list;
         self.forget(least);
         self.seen.at_once += 1;
-        true
-    }
-
-    /// The list of which all that are left are told at once, and whether the class at a place is one of them.
-    pub(super) fn at_once(&self) -> usize {
-        self.changed[self.len].list as usize
+        Some(list as usize)
     }
 
     pub(super) fn is_told_at_once(&self, place: usize) -> bool {
-        self.changed[self.len].places.contains(place)
+        self.contains(self.noted.len(), place)
     }
 
-    /// Whether a list is noted.
+    /// Whether a change is better told at once to so many lanes of a list.
     #[inline]
-    pub(super) fn has(&self, list: usize) -> bool {
-        self.at[list] != NIL
+    pub(super) fn is_better_told(&self, list: usize, lanes: usize) -> bool {
+        lanes <= self.few && self.at[list] == NIL
     }
 
     /// The class at a place has been told of a list.
     #[inline(never)]
     pub(super) fn told(&mut self, list: u32, place: usize) {
         let Some(&at) = self.at.get(list as usize) else { return };
-        let Some(changed) = self.changed.get(at as usize) else { return };
-        if changed.places.contains(place) {
+        if at != NIL && self.contains(at as usize, place) {
             self.remove(at as usize, place);
         }
     }
 
-    fn note(&mut self, list: usize, words: usize) -> usize {
-        let at = self.len;
-        if at == self.changed.len() {
-            self.changed.push(Changed::default());
-        }
-        let changed = &mut self.changed[at];
-        changed.list = list as u32;
-        changed.places.0.clear();
-        changed.places.0.resize(words, 0);
+    fn note(&mut self, list: usize) -> usize {
+        let at = self.noted.len();
         self.at[list] = at as u32;
-        self.len += 1;
+        self.noted.push(Noted { list: list as u32, left: 0 });
+        let end = (at + 1) * self.words;
+        self.bits.resize(self.bits.len().max(end), 0);
+        self.bits[end - self.words..end].fill(0);
         at
     }
 
     /// Moves a list behind those that are noted.
     fn forget(&mut self, at: usize) {
-        self.len -= 1;
-        self.at[self.changed[self.len].list as usize] = at as u32;
-        self.at[self.changed[at].list as usize] = NIL;
-        self.changed.swap(at, self.len);
+        let last = self.noted.len() - 1;
+        self.at[self.noted[last].list as usize] = at as u32;
+        self.at[self.noted[at].list as usize] = NIL;
+        self.noted.swap_remove(at);
+        let (before, rest) = self.bits.split_at_mut(last * self.words);
+        if at < last {
+            before[at * self.words..][..self.words].swap_with_slice(&mut rest[..self.words]);
+        }
     }
 }
