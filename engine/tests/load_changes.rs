@@ -175,7 +175,7 @@ fn when_a_class_is_told_of_a_load_change_makes_no_difference() {
     let (mut eager, mut lazy) = (0, 0);
     for seed in 0..300 {
         let mut world = World::new(seed);
-        let (most, few) = world.rng.pick(&[(1, 0), (2, 0), (8, 0), (64, 0), (1, 2), (64, 2)]);
+        let (most, few) = world.rng.pick(&[(1, 0), (2, 0), (8, 0), (64, 0), (1, 2), (64, 2), (64, 5)]);
         // In the order of their names, so that the numbers are known.
         let class = |i| named(&format!("c{i}"), gated(100, 0));
         let profile = profile((0..world.classes).map(class).collect());
@@ -198,4 +198,19 @@ fn when_a_class_is_told_of_a_load_change_makes_no_difference() {
     let often = [total.at_carry, total.ahead[0], total.ahead[1], total.taken_back, total.at_once];
     assert!(often.iter().all(|&times| times > 1_000), "the comparison has become weak: {total:?}");
     assert!(lazy < eager);
+}
+
+/// So few lanes that they would have been told at once, of a worker whose change was noted while there were more.
+#[test]
+fn lanes_of_a_worker_may_become_few_and_many_again_between_its_changes() {
+    let mut s = scheduler(vec![gated(100, 0); 3], workers(1));
+    load(&mut s, 0, 1);
+    let request = || now(pinned(0, None, tokens(100)));
+    let keys = [0, 1, 2].map(|class| put(&mut s, ClassId(class), request(), class));
+    load(&mut s, 0, 0);
+    assert!(s.cancel(keys[2]).is_some());
+    load(&mut s, 0, 1);
+    put(&mut s, ClassId(2), request(), 2);
+    load(&mut s, 0, 0);
+    assert_eq!(order(&mut s), [0, 1, 2]);
 }

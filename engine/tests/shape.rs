@@ -121,7 +121,7 @@ fn per_change(classes: u32, workers: u64) -> [u64; 2] {
 
 #[test]
 fn a_load_change_and_its_dispatch_look_at_as_many_classes_however_many_have_a_lane() {
-    let [lanes, steps] = per_change(2, 2);
+    let [lanes, steps] = per_change(3, 2);
     // Its class is told that the worker is free, and then that it is busy.
     assert_eq!(lanes, 2);
     for (classes, workers) in [(64, 16), (1_000, 4), (64, 200)] {
