@@ -59,7 +59,7 @@ use class::{Admitted, Class};
 use expiry::Expiries;
 use heads::Unlinked;
 use lane::LaneId;
-use lanes::{Lanes, List};
+use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
 use slab::{Hot, NIL, Place, Slab};
@@ -111,6 +111,7 @@ pub struct Scheduler<T> {
     constrained: Vec<ClassId>,
     /// Views of which an endpoint flipped since these were last looked at.
     flipped: Vec<ViewId>,
+    /// Load changes that classes with exact lanes have not been told.
     untold: Untold,
     /// Lanes that are just being told something: memory for them.
     told: Vec<LaneId>,
@@ -469,49 +470,6 @@ impl<T> Scheduler<T> {
         for place in 0..self.ring.classes().len() {
             self.refresh_candidate(self.ring.classes()[place]);
         }
-    }
-
-    /// After a load change of an endpoint: gates and exact lanes, for the views in which it flipped.
-    fn load_changed(&mut self, index: EndpointIndex) {
-        if self.pool.flipped().is_empty() {
-            return;
-        }
-        if !self.constrained.is_empty() {
-            for view in self.pool.flipped() {
-                if !self.flipped.contains(view) {
-                    self.flipped.push(*view);
-                }
-            }
-        }
-        for &view in self.pool.flipped() {
-            for &gate in self.pool.gates_of(view) {
-                self.ring.set_gate(gate, self.pool.gate_open(gate));
-            }
-        }
-        for list in self.lanes.lists_of(index) {
-            let List { lanes, places, several } = self.lanes.listed(list);
-            match lanes.len() {
-                0 => {}
-                lanes if self.untold.is_better_told(list, lanes) => self.tell_few(list),
-                _ => self.untold.change(list, places, *several, self.pool.flipped()),
-            }
-        }
-        // Only now that both lists know of the change may anybody be told how the endpoint is.
-        while let Some(list) = self.untold.too_many() {
-            self.tell_at_once(list);
-        }
-    }
-
-    /// What exact lanes have been told so far.
-    #[doc(hidden)]
-    pub fn seen(&self) -> Seen {
-        self.untold.seen
-    }
-
-    /// Lets so many changes wait until they are asked for, if more than a few lanes depend on each.
-    #[doc(hidden)]
-    pub fn set_untold(&mut self, most: usize, few: usize) {
-        self.untold.set(most, few);
     }
 
     /// Words, nodes and places that decisions among the classes have looked at so far.

@@ -2,8 +2,41 @@
 
 use super::Scheduler;
 use super::lanes::List;
+use super::pool::EndpointIndex;
+use super::untold::Seen;
 
 impl<T> Scheduler<T> {
+    /// After a load change of an endpoint: gates and exact lanes, for the views in which it flipped.
+    pub(super) fn load_changed(&mut self, index: EndpointIndex) {
+        if self.pool.flipped().is_empty() {
+            return;
+        }
+        if !self.constrained.is_empty() {
+            for view in self.pool.flipped() {
+                if !self.flipped.contains(view) {
+                    self.flipped.push(*view);
+                }
+            }
+        }
+        for &view in self.pool.flipped() {
+            for &gate in self.pool.gates_of(view) {
+                self.ring.set_gate(gate, self.pool.gate_open(gate));
+            }
+        }
+        for list in self.lanes.lists_of(index) {
+            let List { lanes, places, several } = self.lanes.listed(list);
+            match lanes.len() {
+                0 => {}
+                lanes if self.untold.is_better_told(list, lanes) => self.tell_few(list),
+                _ => self.untold.change(list, places, *several, self.pool.flipped()),
+            }
+        }
+        // Only now: a noted list that is told how its endpoints are must know of this change.
+        while let Some(list) = self.untold.too_many() {
+            self.tell_at_once(list);
+        }
+    }
+
     /// Tells every class that the ring would look at in the next pick, and has not been told everything. The sweep must not
     /// stop at such a class, nor pass it; so its way is looked at first, as often as somebody on it is told.
     #[inline(never)]
@@ -98,5 +131,17 @@ impl<T> Scheduler<T> {
         if let Some(&(_, lane)) = lanes.get(i + 2) {
             self.slab.prefetch(self.lanes[lane].first());
         }
+    }
+
+    /// What exact lanes have been told so far.
+    #[doc(hidden)]
+    pub fn seen(&self) -> Seen {
+        self.untold.seen
+    }
+
+    /// Lets so many changes wait until they are asked for, if more than a few lanes depend on each.
+    #[doc(hidden)]
+    pub fn set_untold(&mut self, most: usize, few: usize) {
+        self.untold.set(most, few);
     }
 }
