@@ -48,7 +48,7 @@ fn two_admissions_that_find_room() {
 fn admission_against_close() {
     let seen = Seen::default();
     let note = seen.clone();
-    check_late("assist: admission against close", bound::ASSIST, move || {
+    check_late("assist: admission against close", bound::ASSIST_AT_ONCE, move || {
         let (engine, permit) = started_with_assist(one_at_a_time(&["a"]), 0);
         let other = caller(&engine, |engine| outcome(&engine).0);
         engine.close();
@@ -77,7 +77,7 @@ fn release_against_a_drain_that_waits_for_it() {
 
 #[test]
 fn cancel_against_a_picture() {
-    check_late("assist: cancel against a picture", bound::ASSIST, || {
+    check_late("assist: cancel against a picture", bound::ASSIST_AT_ONCE, || {
         let (engine, permit) = started_with_assist(one_at_a_time(&["a"]), TOKENS);
         let other = caller(&engine, |engine| admit(&engine, TOKENS).cancel());
         assert_eq!(sum(&engine.snapshot(), |class| class.dispatched), 1);

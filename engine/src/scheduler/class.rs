@@ -24,6 +24,46 @@ pub struct Usage {
     pub cached_tokens: u64,
 }
 
+/// A sum of 128 bits \[tokens\], of which usual requests touch the lower half only.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Sum {
+    low: u64,
+    high: u64,
+}
+
+impl Sum {
+    const ZERO: Self = Self { low: 0, high: 0 };
+
+    #[inline(always)]
+    fn add(&mut self, tokens: u64) {
+        let (low, carry) = self.low.overflowing_add(tokens);
+        self.low = low;
+        if carry {
+            self.carry(1);
+        }
+    }
+
+    /// The same tokens were added before.
+    #[inline(always)]
+    fn subtract(&mut self, tokens: u64) {
+        let (low, borrow) = self.low.overflowing_sub(tokens);
+        self.low = low;
+        if borrow {
+            self.carry(u64::MAX);
+        }
+    }
+
+    #[cold]
+    fn carry(&mut self, by: u64) {
+        self.high = self.high.wrapping_add(by);
+    }
+
+    fn saturated(self) -> u64 {
+        if self.high == 0 { self.low } else { u64::MAX }
+    }
+}
+
 /// What usual requests do not touch.
 #[derive(Clone, Debug)]
 pub(super) struct About {
@@ -55,8 +95,8 @@ pub(super) struct Admitted {
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Class {
-    raw: u128,
-    cached: u128,
+    raw: Sum,
+    cached: Sum,
     requests: u64,
     pub(super) order: Order,
     pub(super) shared: LaneId,
@@ -93,8 +133,8 @@ impl Class {
             active: true,
             ages: Ages::EMPTY,
             requests: 0,
-            raw: 0,
-            cached: 0,
+            raw: Sum::ZERO,
+            cached: Sum::ZERO,
         }
     }
 
@@ -108,11 +148,10 @@ impl Class {
     }
 
     pub(super) fn usage(&self) -> Usage {
-        let saturate = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
         Usage {
             requests: self.requests,
-            raw_isl_tokens: saturate(self.raw),
-            cached_tokens: saturate(self.cached),
+            raw_isl_tokens: self.raw.saturated(),
+            cached_tokens: self.cached.saturated(),
         }
     }
 
@@ -130,16 +169,16 @@ impl Class {
     #[inline(always)]
     pub(super) fn admit(&mut self, snapshot: &Snapshot, sequence: u64) -> Admitted {
         self.requests += 1;
-        self.raw += u128::from(snapshot.raw_isl_tokens());
-        self.cached += u128::from(snapshot.cached_tokens());
+        self.raw.add(snapshot.raw_isl_tokens());
+        self.cached.add(snapshot.cached_tokens());
         let key = OrderKey::new(snapshot, self.order, sequence);
         Admitted { key, cost: snapshot.cost(), expiry: self.expiry(snapshot) }
     }
 
     pub(super) fn subtract(&mut self, snapshot: &Snapshot) {
         self.requests -= 1;
-        self.raw -= u128::from(snapshot.raw_isl_tokens());
-        self.cached -= u128::from(snapshot.cached_tokens());
+        self.raw.subtract(snapshot.raw_isl_tokens());
+        self.cached.subtract(snapshot.cached_tokens());
     }
 
     /// Puts the request in `slot` into its lane, one of this class; returns whether it is the head there now.
@@ -169,7 +208,7 @@ impl Class {
 
     /// Counts nothing as waiting any more.
     pub(super) fn forget_all(&mut self) {
-        (self.requests, self.raw, self.cached, self.ages) = (0, 0, 0, Ages::EMPTY);
+        (self.requests, self.raw, self.cached, self.ages) = (0, Sum::ZERO, Sum::ZERO, Ages::EMPTY);
     }
 
     /// Whether there is a limit at all.
@@ -234,6 +273,20 @@ impl Ages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sum_beyond_64_bits_comes_back() {
+        let mut sum = Sum::ZERO;
+        let parts = [u64::MAX, 1, u64::MAX, 7, 0];
+        for part in parts {
+            sum.add(part);
+            assert_eq!(sum.saturated(), u64::MAX);
+        }
+        for (part, left) in parts.into_iter().zip([u64::MAX, u64::MAX, 7, 0, 0]) {
+            sum.subtract(part);
+            assert_eq!(sum.saturated(), left, "without {part}");
+        }
+    }
 
     #[test]
     fn a_class_is_two_cache_lines() {

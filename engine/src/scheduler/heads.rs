@@ -1,8 +1,10 @@
 //! The heads of the lanes, and what the ring is told of them.
 
 use super::class::Class;
+use super::expiry::Expiries;
 use super::lane::{Lane, LaneId};
-use super::slab::{NIL, Place, Slab};
+use super::pool::Pool;
+use super::slab::{Head, NIL, Place, Slab};
 use super::{Scheduler, masks, ring};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
@@ -17,7 +19,7 @@ pub(super) struct Unlinked {
     /// Whether anything still waits in its class.
     pub(super) still_waiting: bool,
     /// The [`usual_head`] of its class now.
-    pub(super) head: Option<(u32, u64)>,
+    pub(super) head: Option<Head>,
 }
 
 impl<T> Scheduler<T> {
@@ -58,23 +60,22 @@ impl<T> Scheduler<T> {
         let hot = *slab.hot(slot);
         let lane = &mut lanes[hot.lane];
         let class = &mut classes[lane.class as usize];
-        lane.unlink(slot, &hot, slab);
-        if hot.place != Place::Run {
-            class.ages.remove(slot, slab);
-        }
         class.subtract(&slab.request(slot).snapshot);
-        if hot.expires {
-            self.expiries.remove(slot, slab);
+        let head = if hot.is_usual() && lane.first() == slot {
+            slab.vacate(slot);
+            match lane.unlink_first(hot.next, slab) {
+                // Nearly always: nothing but the run is in the class.
+                Some(behind) if lane.is_run() && class.exact.is_none() => behind.as_usual(),
+                _ if hot.lane == class.shared => usual_head(class, lane, slab),
+                _ => None,
+            }
+        } else {
+            unlink_unusual(slot, lane, class, slab, &mut self.expiries, &mut self.pool)
+        };
+        if let Some(head) = &head {
+            slab.prefetch_behind(head);
         }
-        if hot.mask != masks::NO_MASK {
-            self.pool.release_mask(hot.mask);
-        }
-        Unlinked {
-            lane: hot.lane,
-            cost: hot.cost,
-            still_waiting: class.has_waiting(),
-            head: if hot.lane == class.shared { usual_head(class, lane, slab) } else { None },
-        }
+        Unlinked { lane: hot.lane, cost: hot.cost, still_waiting: class.has_waiting(), head }
     }
 
     /// After another request has become the head of a lane, or none.
@@ -176,7 +177,7 @@ impl<T> Scheduler<T> {
         let Self { slab, lanes, classes, ring, .. } = self;
         let state = &classes[class.index()];
         match usual_head(state, &lanes[state.shared], slab) {
-            Some((slot, cost)) => ring.set_candidate(class, [slot, NIL], [cost, ring::NONE]),
+            Some(Head { slot, cost, .. }) => ring.set_candidate(class, [slot, NIL], [cost, ring::NONE]),
             None => self.refresh_unusual(class),
         }
     }
@@ -195,14 +196,41 @@ impl<T> Scheduler<T> {
     }
 }
 
+/// Takes a request out of its lane and its class, whatever it is and whatever else is in them; returns the [`usual_head`] of
+/// the class.
+#[inline(never)]
+fn unlink_unusual<T>(
+    slot: u32,
+    lane: &mut Lane,
+    class: &mut Class,
+    slab: &mut Slab<T>,
+    expiries: &mut Expiries,
+    pool: &mut Pool,
+) -> Option<Head> {
+    let hot = *slab.hot(slot);
+    lane.unlink(slot, &hot, slab);
+    if hot.place != Place::Run {
+        class.ages.remove(slot, slab);
+    }
+    if hot.expires {
+        expiries.remove(slot, slab);
+    }
+    if hot.mask != masks::NO_MASK {
+        pool.release_mask(hot.mask);
+    }
+    slab.vacate(slot);
+    if hot.lane == class.shared { usual_head(class, lane, slab) } else { None }
+}
+
 /// The candidate of a class if it depends on its pool gate only: the head of its shared `lane`, if it has no
-/// constraints and nothing that is pinned may go. Its slot and cost; [`NIL`] and [`ring::NONE`] if nothing waits.
+/// constraints and nothing that is pinned may go. [`Head::NONE`] if nothing waits.
 #[inline]
-fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<(u32, u64)> {
+fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<Head> {
     if class.best_open().is_some() {
         return None;
     }
-    let Some(slot) = lane.head(slab) else { return Some((NIL, ring::NONE)) };
-    let head = slab.hot(slot);
-    (head.mask == masks::NO_MASK).then_some((slot, head.cost))
+    match lane.head(slab) {
+        Some(slot) => Head::of(slot, slab.hot(slot)).as_usual(),
+        None => Some(Head::NONE),
+    }
 }

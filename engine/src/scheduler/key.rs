@@ -1,4 +1,4 @@
-//! The order inside a lane, packed so that one comparison of two integers decides it.
+//! The order inside a lane, packed so that one comparison of two numbers decides it.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,9 +11,8 @@ use crate::request::Snapshot;
 ///
 /// | bits of `hi` | what | bits of `lo` | what |
 /// |---|---|---|---|
-/// | 127…96 | `!strict_priority` | 127…96 | policy key, low half |
-/// | 95…32 | deadline \[ns\], all ones without one | 95…32 | sequence |
-/// | 31…0 | policy key, high half | 31…0 | nothing |
+/// | 95…64 | `!strict_priority` | 127…64 | policy key |
+/// | 63…0 | deadline \[ns\], all ones without one | 63…0 | sequence |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OrderKey {
     hi: u128,
@@ -103,29 +102,32 @@ impl OrderKey {
         let deadline = snapshot.deadline_nanos();
         let policy = order.key(snapshot);
         Self {
-            hi: u128::from(tier) << 96 | u128::from(deadline) << 32 | u128::from(policy >> 32),
-            lo: u128::from(policy) << 96 | u128::from(sequence) << 32,
+            hi: u128::from(tier) << 64 | u128::from(deadline),
+            lo: u128::from(policy) << 64 | u128::from(sequence),
         }
     }
 
     /// Enqueue sequence.
     pub(super) fn sequence(self) -> u64 {
-        (self.lo >> 32) as u64
+        self.lo as u64
     }
 
     fn policy(self) -> u64 {
-        (self.hi as u64) << 32 | (self.lo >> 96) as u64
+        (self.lo >> 64) as u64
     }
 
     /// All that decides but the sequence. Requests of equal rank go in the order of their enqueueing.
     pub(super) fn rank(self) -> Rank {
-        Rank { policy: self.policy(), deadline: (self.hi >> 32) as u64, tier: (self.hi >> 96) as u32 }
+        Rank { policy: self.policy(), deadline: self.hi as u64, tier: (self.hi >> 64) as u32 }
     }
 
-    /// Whether this key goes first, without a branch: it cannot be predicted.
+    /// Whether this key goes first, without a branch: it cannot be predicted. As one subtraction with borrow, which takes
+    /// half as many instructions as comparing the halves.
     #[inline]
     pub(super) fn is_before(&self, other: &Self) -> bool {
-        (self.hi < other.hi) | ((self.hi == other.hi) & (self.lo < other.lo))
+        let (_, borrow) = self.lo.overflowing_sub(other.lo);
+        let (hi, below) = self.hi.overflowing_sub(other.hi);
+        below | hi.overflowing_sub(borrow.into()).1
     }
 }
 
@@ -142,14 +144,14 @@ impl ShortKey {
     #[inline]
     pub(super) fn new(key: OrderKey, item: u32) -> Self {
         let policy = key.policy();
-        let usual = key.hi >> 32 == u128::MAX >> 32;
+        let usual = key.hi == u128::MAX >> 32;
         let bits = if usual && policy >> 63 == 1 {
             policy
         } else if usual {
             // A negative time or float.
             1 << 62 | policy >> 2
         } else {
-            (key.hi >> 66) as u64
+            (key.hi >> 34) as u64
         };
         Self { bits, item }
     }

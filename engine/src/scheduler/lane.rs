@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::heap::{HeapKey, IndexedHeap};
 use super::key::{Rank, ShortKey};
-use super::slab::{Hot, NIL, Place, Slab};
+use super::slab::{Head, Hot, NIL, Place, Slab};
 use crate::request::Pin;
 
 /// Index of a lane in the lane table.
@@ -134,25 +134,52 @@ impl Lane {
     }
 
     /// Takes the request in `slot`, which is `hot`, out of the order; the slab keeps it.
-    #[inline(always)]
     pub(super) fn unlink<T>(&mut self, slot: u32, hot: &Hot, slab: &mut Slab<T>) {
+        match hot.place {
+            Place::Leader | Place::Member => {
+                self.len -= 1;
+                self.unlink_from_heap(slot, slab);
+            }
+            Place::Run | Place::Front => {
+                let is_first = self.first == slot;
+                if self.front == slot {
+                    self.front = if is_first { NIL } else { hot.before };
+                }
+                if is_first {
+                    self.unlink_first(hot.next, slab);
+                } else {
+                    self.unlink_from_run(hot, slab);
+                }
+            }
+        }
+    }
+
+    /// The same of the first of the run, or of what is in front of it. Returns the one behind.
+    #[inline(always)]
+    pub(super) fn unlink_first<T>(&mut self, next: u32, slab: &Slab<T>) -> Option<Head> {
         self.len -= 1;
-        if hot.place != Place::Run {
-            if hot.place != Place::Front {
-                return self.unlink_from_heap(slot, slab);
-            }
-            if self.front == slot {
-                self.front = hot.before;
-            }
+        self.first = next;
+        if next == NIL {
+            self.last = NIL;
+            return None;
         }
-        match hot.before {
-            NIL => self.first = hot.next,
-            before => slab.hot_mut(before).next = hot.next,
+        Some(Head::of(next, slab.hot(next)))
+    }
+
+    /// The same of another one of these.
+    fn unlink_from_run<T>(&mut self, Hot { before, next, .. }: &Hot, slab: &mut Slab<T>) {
+        self.len -= 1;
+        slab.hot_mut(*before).next = *next;
+        match *next {
+            NIL => self.last = *before,
+            next => slab.hot_mut(next).before = *before,
         }
-        match hot.next {
-            NIL => self.last = hot.before,
-            next => slab.hot_mut(next).before = hot.before,
-        }
+    }
+
+    /// Whether nothing waits outside of the run and what is in front of it.
+    #[inline]
+    pub(super) fn is_run(&self) -> bool {
+        self.others.is_none()
     }
 
     #[inline(never)]
@@ -210,6 +237,11 @@ impl Lane {
     /// The slot of the first of the run, or [`NIL`].
     pub(super) fn first(&self) -> u32 {
         self.first
+    }
+
+    /// The slot of the last of the run, or [`NIL`].
+    pub(super) fn last(&self) -> u32 {
+        self.last
     }
 
     pub(super) fn len(&self) -> u32 {

@@ -75,6 +75,12 @@ impl Lanes {
         (self.lanes.len() - 1) as LaneId
     }
 
+    /// A lane, if there is one of this number.
+    #[inline]
+    pub(super) fn get(&self, id: LaneId) -> Option<&Lane> {
+        self.lanes.get(id as usize)
+    }
+
     /// A lane, and the positions of all.
     pub(super) fn with_ranks(&mut self, id: LaneId) -> (&Lane, &mut LaneRanks) {
         (&self.lanes[id as usize], &mut self.ranks)

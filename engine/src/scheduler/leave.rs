@@ -66,7 +66,7 @@ impl<T> Scheduler<T> {
         }
         let best = self.best_head(class).map(|slot| self.slab.hot(slot).cost);
         self.ring.cut(class, best);
-        self.slab.remove(slot)
+        self.slab.take(slot)
     }
 
     fn wait_cause(&self, class: ClassId, snapshot: &Snapshot) -> WaitCause {

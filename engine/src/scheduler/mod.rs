@@ -18,7 +18,9 @@
 //! | `pool`, `view`, `masks` | which endpoints are eligible, and which are busy for whom |
 //! | `select` | the endpoint |
 //! | `read` | nothing: what can be read at any time |
+//! | `ahead` | nothing: what will be touched soon is brought near |
 
+mod ahead;
 mod bypass;
 mod class;
 mod exact;
@@ -55,6 +57,7 @@ use crate::policy::{ClassId, Profile};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
 use crate::worker::{Endpoint, WorkerSnapshot};
+use ahead::Ahead;
 use class::{Admitted, Class};
 use expiry::Expiries;
 use heads::Unlinked;
@@ -106,7 +109,6 @@ pub struct Scheduler<T> {
     selector: Option<Box<dyn Selector>>,
     /// Numbers of classes that are gone, the longest vacant first.
     vacant: VecDeque<u32>,
-    sequence: u64,
     /// Classes whose shared head has constraints (and others that had one).
     constrained: Vec<ClassId>,
     /// Views of which an endpoint flipped since these were last looked at.
@@ -115,6 +117,8 @@ pub struct Scheduler<T> {
     untold: Untold,
     /// Lanes that are just being told something: memory for them.
     told: Vec<LaneId>,
+    /// What is being brought near.
+    ahead: Ahead,
 }
 
 /// A request that arbitration has picked: it waits no more and its class has paid for it.
@@ -196,11 +200,11 @@ impl<T> Scheduler<T> {
             expiries: Expiries::default(),
             selector,
             vacant: VecDeque::new(),
-            sequence: 0,
             constrained: Vec::new(),
             flipped: Vec::new(),
             untold: Untold::default(),
             told: Vec::new(),
+            ahead: Ahead::NOTHING,
         };
         scheduler.reload(profile);
         scheduler
@@ -226,11 +230,8 @@ impl<T> Scheduler<T> {
         snapshot: Snapshot,
         payload: T,
     ) -> Result<RequestKey, Refused<T>> {
-        match self.classes.get_mut(class.index()) {
-            Some(state) if !state.is_limited() => {
-                let about = state.admit(&snapshot, self.sequence);
-                Ok(self.put(Picked { class, snapshot, payload }, about))
-            }
+        match self.classes.get(class.index()) {
+            Some(state) if !state.is_limited() => Ok(self.put(Picked { class, snapshot, payload })),
             _ => self.enqueue_limited(class, snapshot, payload),
         }
     }
@@ -244,21 +245,19 @@ impl<T> Scheduler<T> {
     ) -> Result<RequestKey, Refused<T>> {
         match self.limit_that_binds(class, &snapshot) {
             Some(limit) => Err(Refused { limit, snapshot, payload }),
-            None => {
-                let about = self.classes[class.index()].admit(&snapshot, self.sequence);
-                Ok(self.put(Picked { class, snapshot, payload }, about))
-            }
+            None => Ok(self.put(Picked { class, snapshot, payload })),
         }
     }
 
-    /// Puts a request that its class has counted into its lane.
+    /// Puts a request into its lane.
     #[inline(always)]
-    fn put(&mut self, request: Picked<T>, Admitted { key, cost, expiry }: Admitted) -> RequestKey {
+    fn put(&mut self, request: Picked<T>) -> RequestKey {
+        let Self { slab, lanes, classes, pool, ring, .. } = self;
         let (class, pin) = (request.class, request.snapshot.pin());
         let constrained = request.snapshot.constraints().is_some();
-        let name = self.slab.insert(request);
-        let Self { slab, lanes, classes, pool, ring, .. } = self;
         let state = &mut classes[class.index()];
+        let Admitted { key, cost, expiry } = state.admit(&request.snapshot, slab.sequence());
+        let name = slab.insert(request);
         let lane = match pin {
             Some(pin) => lanes.exact(class.0, pin, pool, ring),
             None => state.shared,
@@ -278,7 +277,6 @@ impl<T> Scheduler<T> {
             place: Place::Run,
             expires: expiry.is_some(),
         };
-        self.sequence += 1;
         let is_head = state.put_in_lane(name.slot, hot, &mut lanes[lane], slab);
         if let Some(at) = expiry {
             self.expiries.push(name.slot, at, slab);
@@ -335,20 +333,21 @@ impl<T> Scheduler<T> {
             self.tell_who_may_be_next();
         }
         let Winner { place, slot } = self.ring.pick()?;
-        self.slab.prefetch(self.ring.ahead());
+        if let Some(head) = self.ring.ahead() {
+            self.look_ahead(head);
+        }
         // It was the head of its lane.
         let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot);
         match head {
             Some(next) => {
-                self.slab.prefetch_behind(next.0);
-                self.ring.serve(place, cost, still_waiting, next);
+                self.ring.serve(place, cost, still_waiting, (next.slot, next.cost));
             }
             None => {
                 self.ring.charge(place, cost, still_waiting);
                 self.head_changed(lane);
             }
         }
-        self.slab.remove(slot)
+        self.slab.take(slot)
     }
 
     /// Which endpoint serves a request of `class`, by the selector.

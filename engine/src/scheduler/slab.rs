@@ -3,6 +3,7 @@
 use super::Picked;
 use super::heap::Positions;
 use super::key::OrderKey;
+use super::{masks, ring};
 use crate::sync::prefetch;
 
 /// No slot, no position, no lane.
@@ -12,7 +13,7 @@ pub(super) const NIL: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the run.
-    Run,
+    Run = 0,
     /// In front of the run, in the same list.
     Front,
     /// In the heap, perhaps with members behind it.
@@ -28,7 +29,7 @@ pub(super) struct Hot {
     pub(super) key: OrderKey,
     /// Cost \[tokens\], ≥ 1.
     pub(super) cost: u64,
-    /// The slot before in the run or behind the leader; unused by a leader.
+    /// The slot before in the run or behind the leader; unused by a leader and by the first of the run.
     pub(super) before: u32,
     /// The slot behind in the run or behind the leader. On the free list: the next free slot.
     pub(super) next: u32,
@@ -53,7 +54,41 @@ pub(super) struct Aside {
     pub(super) newer: u32,
 }
 
+/// What matters of the head of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) slot: u32,
+    /// Cost \[tokens\].
+    pub(super) cost: u64,
+    next: u32,
+    mask: u32,
+    place: Place,
+}
+
+impl Head {
+    /// Nothing waits.
+    pub(super) const NONE: Self =
+        Self { slot: NIL, cost: ring::NONE, next: NIL, mask: masks::NO_MASK, place: Place::Run };
+
+    #[inline(always)]
+    pub(super) fn of(slot: u32, hot: &Hot) -> Self {
+        Self { slot, cost: hot.cost, next: hot.next, mask: hot.mask, place: hot.place }
+    }
+
+    /// The head, if it has no constraints.
+    #[inline(always)]
+    pub(super) fn as_usual(self) -> Option<Self> {
+        (self.mask == masks::NO_MASK).then_some(self)
+    }
+}
+
 impl Hot {
+    /// Whether the request is in the run of its lane, has no constraints and does not expire.
+    #[inline]
+    pub(super) fn is_usual(&self) -> bool {
+        self.mask | self.place as u32 | u32::from(self.expires) == masks::NO_MASK
+    }
+
     /// What nobody has had yet.
     const VACANT: Self = Self {
         key: OrderKey::LAST,
@@ -90,7 +125,9 @@ pub(super) struct Slab<T> {
     /// As dispatch hands them out, so that each is moved once in and once out.
     requests: Vec<Option<Picked<T>>>,
     free: u32,
-    len: u64,
+    /// Requests that were put in so far, and those that were taken out again.
+    inserted: u64,
+    removed: u64,
 }
 
 impl<T> Slab<T> {
@@ -101,7 +138,8 @@ impl<T> Slab<T> {
             aside: Vec::new(),
             requests: Vec::new(),
             free: NIL,
-            len: 0,
+            inserted: 0,
+            removed: 0,
         }
     }
 
@@ -119,7 +157,7 @@ impl<T> Slab<T> {
         let slot = self.free;
         let hot = &self.hot[slot as usize];
         self.free = hot.next;
-        self.len += 1;
+        self.inserted += 1;
         RequestKey { slot, generation: hot.generation.wrapping_add(1) }
     }
 
@@ -136,20 +174,30 @@ impl<T> Slab<T> {
         self.free = slot;
     }
 
-    /// Gives a slot back; returns the request that was in it.
-    #[inline]
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Picked<T>> {
-        self.len -= 1;
+    /// Gives a slot back, but for the request that is still in it.
+    #[inline(always)]
+    pub(super) fn vacate(&mut self, slot: u32) {
         let hot = &mut self.hot[slot as usize];
-        hot.lane = NIL;
-        hot.next = self.free;
+        (hot.lane, hot.next) = (NIL, self.free);
         self.free = slot;
+        self.removed += 1;
+    }
+
+    /// Takes the request out of a slot that was given back.
+    #[inline]
+    pub(super) fn take(&mut self, slot: u32) -> Option<Picked<T>> {
         self.requests[slot as usize].take()
     }
 
     /// Requests that wait.
     pub(super) fn len(&self) -> u64 {
-        self.len
+        self.inserted - self.removed
+    }
+
+    /// Enqueue sequence of the request that is put in next.
+    #[inline]
+    pub(super) fn sequence(&self) -> u64 {
+        self.inserted
     }
 
     /// Whether `key` names a request that is still here.
@@ -166,24 +214,28 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Asks for what is behind the request in `slot` to be brought near: it will be the next head. Nothing if there is
-    /// no such slot.
+    /// Asks for what is behind a head to be brought near: it will be the next one.
     #[inline]
-    pub(super) fn prefetch_behind(&self, slot: u32) {
-        let Some(head) = self.hot.get(slot as usize) else { return };
-        let next = head.next as usize;
-        if let (Some(hot), Some(request)) = (self.hot.get(next), self.requests.get(next)) {
-            prefetch(hot);
-            prefetch(request);
-            if head.place != Place::Run {
-                prefetch(&self.aside[next]);
-                // The neighbours in age of the head itself: they are written when it goes.
-                let Aside { older, newer, .. } = self.aside[slot as usize];
-                for neighbour in [older, newer].into_iter().filter_map(|slot| self.aside.get(slot as usize)) {
-                    prefetch(neighbour);
-                }
-            }
+    pub(super) fn prefetch_behind(&self, head: &Head) {
+        self.prefetch(head.next);
+        if head.place != Place::Run {
+            self.prefetch_aside(head.slot, head.next);
         }
+    }
+
+    #[inline(never)]
+    fn prefetch_aside(&self, slot: u32, next: u32) {
+        // The neighbours in age of the head itself: they are written when it goes.
+        let Aside { older, newer, .. } = self.aside[slot as usize];
+        for near in [next, older, newer].into_iter().filter_map(|slot| self.aside.get(slot as usize)) {
+            prefetch(near);
+        }
+    }
+
+    /// The same of a slot that may not be there, or vacant.
+    #[inline]
+    pub(super) fn get(&self, slot: u32) -> Option<&Hot> {
+        self.hot.get(slot as usize)
     }
 
     pub(super) fn hot(&self, slot: u32) -> &Hot {

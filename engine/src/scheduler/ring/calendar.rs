@@ -18,10 +18,14 @@ use super::bits::{Bits, NEXT, SOON};
 use super::place::{Note, Place};
 use crate::scheduler::heap::{HeapKey, IndexedHeap};
 use crate::scheduler::slab::NIL;
+use crate::sync::prefetch;
 
 /// Most rounds that a key in the heap looks ahead. What is due later is looked at again then. So keys that are compared
 /// differ by less than 2⁶³, and the count of rounds may wrap.
 const HORIZON: u64 = 1 << 62;
+
+/// So many classes ahead of the sweep are looked at, if there are as many.
+const LEAD: u32 = 8;
 
 /// A place that is due in a round to come.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +67,7 @@ pub(super) struct Calendar {
     /// The only place that is noted, or [`NIL`]: then they are bits or in the heap.
     alone: u32,
     /// Places that are bits.
-    near: usize,
+    pub(super) near: usize,
     bits: Bits,
     later: IndexedHeap<Later>,
     /// Where each number is in the heap: dense, because a heap that is sifted writes many.
@@ -253,10 +257,16 @@ impl Calendar {
         self.bits.first(self.number_from(from)).map(|number| self.place(number))
     }
 
-    /// The next one behind `k`, or [`NIL`].
+    /// The next place that is due in this round behind `frontier`, or, if that is not ahead of `k`, [`LEAD`] behind `k`;
+    /// [`NIL`] if there is none.
     #[inline(never)]
-    pub(super) fn next_due_behind(&mut self, k: usize) -> u32 {
-        self.next_due(k + 1).map_or(NIL, |next| next as u32)
+    pub(super) fn due_ahead(&mut self, k: usize, frontier: u32) -> u32 {
+        let next = if frontier != NIL && frontier as usize > k {
+            self.next_due(frontier as usize + 1)
+        } else {
+            (0..LEAD).try_fold(k, |k, _| self.next_due(k + 1))
+        };
+        next.map_or(NIL, |next| next as u32)
     }
 
     /// The first of the places `from..to` that is due when the sweep passes it in this round; `to` if none is.
@@ -308,7 +318,7 @@ impl Calendar {
     }
 
     /// Lets as many rounds pass as the nearest place needs and works out its credit, if nobody else will be due by then:
-    /// the place, and the one that is nearest behind it.
+    /// the place, and another that will soon be the nearest, or [`NIL`].
     #[inline]
     pub(super) fn leap(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         if self.near > 0 { None } else { self.leap_to_the_least(cursor, places) }
@@ -317,24 +327,57 @@ impl Calendar {
     #[inline(never)]
     fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         self.steps += 1;
-        let (least, second) = (self.later.peek()?, self.later.second());
+        let least = self.later.peek()?;
+        let second = self.later.least_below(0);
         let k = self.place(least.number as usize);
         let place = &mut places[k];
         if self.round.wrapping_add(self.rounds(k, place)) != least.round
-            || second.is_some_and(|second| second.round.wrapping_sub(least.round) <= 2)
+            || second.is_some_and(|(_, second)| second.round.wrapping_sub(least.round) <= 2)
         {
             return None;
         }
         // It stays in the heap until its next candidate is noted.
         self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
         place.settle(place.due);
-        Some((k, second.map_or(NIL, |second| self.place(second.number as usize) as u32)))
+        Some((k, self.look_ahead(second, places)))
+    }
+
+    /// A place that will soon be the nearest: who comes up when the second nearest leaves its position, and then stays there for
+    /// some decisions. The place of the one that follows it is asked for.
+    #[inline]
+    fn look_ahead(&self, second: Option<(usize, Later)>, places: &[Place]) -> u32 {
+        let below = |(at, _)| self.later.least_below(at);
+        let place = |(_, later): (usize, Later)| self.place(later.number as usize);
+        let soon = second.and_then(below);
+        if let Some(place) = soon.and_then(below).map(place) {
+            prefetch(&places[place]);
+        }
+        soon.map_or(NIL, |soon| place(soon) as u32)
     }
 
     /// The same if none of the group has missed a grant.
     #[inline]
     pub(super) fn simply_alone(&self) -> Option<usize> {
         if self.missed.is_empty() { self.alone() } else { None }
+    }
+
+    /// Moves the sweep to the class at place `k`, the only one that has a candidate: nobody needs to be searched. The ring
+    /// has `end` places, and none of the group has missed a grant.
+    #[inline(always)]
+    pub(super) fn sweep_on(&mut self, k: usize, place: &mut Place, cursor: &mut usize, end: usize) {
+        let passed = u64::from(k < *cursor);
+        let grants = self.rounds_to(place.due) - passed;
+        if grants < 2 {
+            self.rounds_pass(passed);
+            *cursor = k + grants as usize;
+            if *cursor == end {
+                *cursor = 0;
+                self.rounds_pass(1);
+            }
+        } else {
+            self.rounds_pass(grants);
+        }
+        place.settle(place.due);
     }
 
     /// A number of rounds, 2 or more, that must pass until any place is due that is not due in this one.

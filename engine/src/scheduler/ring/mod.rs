@@ -66,8 +66,12 @@ pub(super) struct Ring {
     cursor: usize,
     /// The place of the last dispatch while it has credit left, or [`NIL`].
     carry: u32,
-    /// The place that is likely to be picked next, where it pays to know, or [`NIL`].
+    /// The place to look ahead at, where it pays, or [`NIL`].
     ahead: u32,
+    /// The place to go on from when it is looked ahead again, or [`NIL`].
+    frontier: u32,
+    /// The place to look ahead at, if classes are not picked in the order of the ring, or [`NIL`].
+    scattered: u32,
     /// By place, of the classes that have a candidate whether their gate is open or not.
     pairs: Vec<Pair>,
     class_at: Vec<ClassId>,
@@ -120,6 +124,8 @@ impl Ring {
             cursor: 0,
             carry: NIL,
             ahead: NIL,
+            frontier: NIL,
+            scattered: NIL,
             pairs: vec![Pair::NONE; n],
             class_at: members.iter().map(|m| m.class).collect(),
             place_of: vec![NIL; classes],
@@ -327,12 +333,23 @@ impl Ring {
         [self.cursor..self.places.len(), 0..self.cursor]
     }
 
-    /// The slot of the candidate that is likely to be picked next after the picked one, so that it can be brought near.
-    /// [`NIL`] if nobody knows, or it is near already.
+    /// After a pick: the slot of a candidate that will be picked some time later, so that it and those behind it can be
+    /// brought near. `None` if nobody knows, or no other class than last time was picked.
     #[inline]
-    pub(super) fn ahead(&mut self) -> u32 {
+    pub(super) fn ahead(&mut self) -> Option<u32> {
+        if self.ahead == NIL {
+            return None;
+        }
         let k = std::mem::replace(&mut self.ahead, NIL) as usize;
-        self.places.get(k).map_or(NIL, |place| place.slot)
+        self.places.get(k).map(|place| place.slot)
+    }
+
+    /// The class of that candidate, if classes are not picked in the order of the ring now: in order, the processor brings
+    /// them near by itself.
+    #[inline]
+    pub(super) fn ahead_of_order(&mut self) -> Option<ClassId> {
+        let k = std::mem::replace(&mut self.scattered, NIL) as usize;
+        self.class_at.get(k).copied()
     }
 
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next

@@ -7,8 +7,10 @@ use super::place::Note;
 use crate::policy::ClassId;
 use crate::scheduler::slab::NIL;
 
-/// The heads of so many classes are near the processor anyway.
-const FEW: usize = 16;
+/// So many classes are served so often that what is asked for comes too late.
+const FEW: usize = 8;
+/// What is brought near of so many classes is still near when the sweep comes round again.
+const SEVERAL: usize = 256;
 
 impl Ring {
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
@@ -24,35 +26,15 @@ impl Ring {
     /// round, then the next one up to the cursor.
     #[inline]
     pub(super) fn scan(&mut self) -> Option<usize> {
-        if let [group] = self.live[..]
-            && let Some(k) = self.groups[group as usize].simply_alone()
-        {
-            return Some(self.sweep_on(k));
+        if let [group] = self.live[..] {
+            let calendar = &mut self.groups[group as usize];
+            if let Some(k) = calendar.simply_alone() {
+                let end = self.places.len();
+                calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end);
+                return Some(k);
+            }
         }
         self.search()
-    }
-
-    /// The scan for the only class that has a candidate, and never missed a grant: nobody needs to be searched.
-    #[inline(never)]
-    fn sweep_on(&mut self, k: usize) -> usize {
-        let end = self.places.len();
-        let place = &mut self.places[k];
-        let group = &mut self.groups[place.group as usize];
-        group.steps += 1;
-        let passed = u64::from(k < self.cursor);
-        let grants = group.rounds_to(place.due) - passed;
-        if grants < 2 {
-            group.rounds_pass(passed);
-            self.cursor = k + grants as usize;
-            if self.cursor == end {
-                self.cursor = 0;
-                group.rounds_pass(1);
-            }
-        } else {
-            group.rounds_pass(grants);
-        }
-        place.settle(place.due);
-        k
     }
 
     /// Grants, picks and charges a class for a request of this cost that is the only one in all classes: as if it had
@@ -76,8 +58,12 @@ impl Ring {
             let calendar = &mut self.groups[group as usize];
             if let Some(k) = calendar.next_due(self.cursor) {
                 let grants = calendar.rounds_to(self.places[k].due);
-                if self.places.len() > FEW {
-                    self.ahead = calendar.next_due_behind(k);
+                if calendar.near > SEVERAL {
+                    self.frontier = calendar.due_ahead(k, self.frontier);
+                    self.ahead = self.frontier;
+                } else if calendar.near > FEW {
+                    // The last class is done for this round.
+                    self.ahead = std::mem::replace(&mut self.frontier, k as u32);
                 }
                 self.sweep_to(k, grants);
                 return Some(k);
@@ -91,7 +77,7 @@ impl Ring {
         if let [group] = self.live[..]
             && let Some((k, next)) = self.groups[group as usize].leap(self.cursor, &mut self.places)
         {
-            self.ahead = next;
+            (self.ahead, self.scattered) = (next, next);
             return Some(k);
         }
         let end = self.places.len();
