@@ -54,6 +54,8 @@ pub use engine::{
 };
 pub use error::{LimitKind, LimitReached, Reason, Rejected, Retry, WaitCause};
 pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
+#[doc(hidden)]
+pub use scheduler::Seen;
 pub use scheduler::{
     Booked, Booking, Candidate, Candidates, Dispatch, EndpointIndex, Expired, LeastLoaded, MAX_BOOKED_TOKENS,
     Picked, Refused, RequestKey, Scheduler, Selector, Usage,

@@ -86,6 +86,8 @@ struct Mix {
     workers: u64,
     expire: u64,
     reload: u64,
+    /// Load changes that the scheduler may keep from exact lanes, if there are more than a few of them.
+    untold: [usize; 2],
 }
 
 impl Mix {
@@ -96,10 +98,11 @@ impl Mix {
             dispatch: rng.pick(&[20, 40, 80]),
             finish: rng.pick(&[10, 40, 80]),
             cancel: rng.pick(&[0, 2, 15]),
-            external: rng.pick(&[0, 2, 15]),
+            external: rng.pick(&[0, 2, 15, 150]),
             workers: rng.pick(&[1, 3, 15]),
             expire: rng.pick(&[0, 5, 20]),
             reload: rng.pick(&[0, 1, 3, 15]),
+            untold: rng.pick(&[[0, 0], [1, 0], [3, 0], [64, 0], [64, 0], [64, 2]]),
         }
     }
 
@@ -179,6 +182,8 @@ impl Case {
         let profile = world.profile();
         let mix = Mix::new(&mut world.rng);
         let mut case = Self::new(seed, &profile);
+        let [most, few] = mix.untold;
+        case.real.set_untold(most, few);
         let first = Op::SetWorkers(world.workers());
         // Some start without workers.
         if !world.rng.percent(10) {
@@ -208,7 +213,9 @@ impl Case {
     fn step(&mut self, op: Op) {
         self.at += 1;
         self.op = Some(op.clone());
+        let (seen, coverage) = (self.real.seen(), self.oracle.coverage.clone());
         self.apply(op);
+        self.oracle.coverage.told([seen, self.real.seen()], &coverage);
         self.compare();
     }
 

@@ -1,9 +1,8 @@
 //! The exact lanes of a class by their heads: which of those that may go is the best, and which of all.
 //!
-//! A load change opens or blocks one lane in every class, often to and fro within a single dispatch. So an open lane is
-//! not taken out from among the blocked ones: its entry stays, perhaps with an outdated key, and counts again as soon as
-//! the lane is blocked again. Who asks for the best of the blocked lanes drops the entries in front of it that do not
-//! count.
+//! A load change opens or blocks a lane, often to and fro within a single dispatch. So an open lane is not taken out from
+//! among the blocked ones: its entry stays, perhaps with an outdated key, and counts again as soon as the lane is blocked
+//! again. Who asks for the best of the blocked lanes drops the entries in front of it that do not count.
 
 use super::heap::{HeapKey, IndexedHeap, Positions};
 use super::key::{OrderKey, ShortKey};

@@ -82,9 +82,12 @@ impl<T> Scheduler<T> {
     pub(super) fn head_changed(&mut self, lane: LaneId) {
         let class = ClassId(self.lanes[lane].class);
         if self.classes[class.index()].shared != lane {
+            if !self.untold.is_empty() {
+                self.untold.told(self.lanes[lane].list, self.ring.place(class));
+            }
             let best_changed = self.rank_lane(lane);
             if self.lanes[lane].is_empty() {
-                self.lanes.drop_exact(lane);
+                self.lanes.drop_exact(lane, &self.ring);
             }
             if !best_changed {
                 return;

@@ -17,18 +17,6 @@ use crate::request::Pin;
 /// Index of a lane in the lane table.
 pub(super) type LaneId = u32;
 
-/// Where the lane table lists an exact lane, so that a load change finds it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Anchor {
-    pub(super) list: u32,
-    pub(super) at: u32,
-}
-
-impl Anchor {
-    /// The pin names no endpoint of the snapshot, or there is no pin.
-    pub(super) const NOWHERE: Self = Self { list: NIL, at: NIL };
-}
-
 /// Requests that came neither in order nor before all that did.
 #[derive(Clone, Debug, Default)]
 struct Others {
@@ -53,8 +41,8 @@ pub(super) struct Lane {
     pub(super) pin: Option<Pin>,
     /// The endpoints that the pin means, in the current worker snapshot.
     pub(super) endpoints: (u32, u32),
-    /// Place in the lane table's index by endpoint.
-    pub(super) anchor: Anchor,
+    /// The list of the lane table that has the lane; [`NIL`] if the pin names no endpoint of the snapshot, or there is none.
+    pub(super) list: u32,
 }
 
 impl Lane {
@@ -63,7 +51,7 @@ impl Lane {
             class,
             pin,
             endpoints: (0, 0),
-            anchor: Anchor::NOWHERE,
+            list: NIL,
             first: NIL,
             last: NIL,
             front: NIL,

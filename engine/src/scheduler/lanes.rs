@@ -6,8 +6,12 @@ use std::ops::{Index, IndexMut};
 use rustc_hash::FxHashMap;
 
 use super::exact::LaneRanks;
-use super::lane::{Anchor, Lane, LaneId};
+use super::lane::{Lane, LaneId};
 use super::pool::{EndpointIndex, Pool};
+use super::ring::Ring;
+use super::slab::NIL;
+use super::untold::Places;
+use crate::policy::ClassId;
 use crate::request::Pin;
 use crate::sync::prefetch;
 use crate::worker::WorkerId;
@@ -20,8 +24,27 @@ pub(super) struct Lanes {
     free: Vec<LaneId>,
     by_pin: FxHashMap<Owner, LaneId>,
     /// Exact lanes by what they wait for: one list per endpoint, then one per worker for pins without a rank.
-    anchored: Vec<Vec<LaneId>>,
-    endpoints: usize,
+    anchored: Vec<List>,
+    /// By endpoint, the list of its worker.
+    worker_lists: Vec<u32>,
+}
+
+/// Exact lanes that depend on the same endpoints, one of each class at most.
+#[derive(Clone, Debug, Default)]
+pub(super) struct List {
+    /// Each with the place of its class in the ring, and in that order.
+    pub(super) lanes: Vec<(u32, LaneId)>,
+    /// The same places.
+    pub(super) places: Places,
+    /// Whether they depend on more than one endpoint.
+    pub(super) several: bool,
+}
+
+impl List {
+    /// Where the lane of the class at a place is, or belongs.
+    fn find(&self, place: usize) -> Result<usize, usize> {
+        self.lanes.binary_search_by_key(&(place as u32), |&(place, _)| place)
+    }
 }
 
 /// Whose exact lane it is.
@@ -69,10 +92,16 @@ impl Lanes {
     }
 
     /// The exact lane of a class for a pin, made if need be.
-    pub(super) fn exact(&mut self, class: u32, pin: Pin, pool: &Pool) -> LaneId {
-        if let Some(&id) = self.by_pin.get(&Owner { class, pin }) {
-            return id;
+    #[inline]
+    pub(super) fn exact(&mut self, class: u32, pin: Pin, pool: &Pool, ring: &Ring) -> LaneId {
+        match self.by_pin.get(&Owner { class, pin }) {
+            Some(&id) => id,
+            None => self.add_exact(class, pin, pool, ring),
         }
+    }
+
+    #[inline(never)]
+    fn add_exact(&mut self, class: u32, pin: Pin, pool: &Pool, ring: &Ring) -> LaneId {
         let id = match self.free.pop() {
             Some(id) => {
                 // The old lane was emptied before it was freed; its heap keeps its memory.
@@ -83,21 +112,24 @@ impl Lanes {
             None => self.add(Lane::new(class, Some(pin))),
         };
         self.by_pin.insert(Owner { class, pin }, id);
-        self.anchor(id, pin, pool);
+        if let Some((list, place)) = self.anchor(id, pin, pool, ring) {
+            let (Ok(at) | Err(at)) = list.find(place);
+            list.lanes.insert(at, (place as u32, id));
+        }
         id
     }
 
     /// Drops an exact lane that has emptied.
-    pub(super) fn drop_exact(&mut self, id: LaneId) {
-        let Lane { class, pin, anchor, .. } = self.lanes[id as usize];
+    pub(super) fn drop_exact(&mut self, id: LaneId, ring: &Ring) {
+        let Lane { class, pin, list, .. } = self.lanes[id as usize];
         let pin = pin.expect("only exact lanes are dropped");
         self.by_pin.remove(&Owner { class, pin });
-        self.lanes[id as usize].anchor = Anchor::NOWHERE;
-        if let Some(list) = self.anchored.get_mut(anchor.list as usize) {
-            list.swap_remove(anchor.at as usize);
-            if let Some(&moved) = list.get(anchor.at as usize) {
-                self.lanes[moved as usize].anchor.at = anchor.at;
-            }
+        self.lanes[id as usize].list = NIL;
+        if let Some(list) = self.anchored.get_mut(list as usize) {
+            let place = ring.place(ClassId(class));
+            let at = list.find(place).expect("the lane is in its list");
+            list.lanes.remove(at);
+            list.places.remove(place);
         }
         self.free.push(id);
     }
@@ -115,45 +147,57 @@ impl Lanes {
     }
 
     /// Lists every exact lane anew for the endpoints of a new snapshot and returns them all.
-    pub(super) fn anchor_all(&mut self, pool: &Pool) -> Vec<LaneId> {
-        self.endpoints = pool.len();
-        self.anchored.iter_mut().for_each(Vec::clear);
-        let lists = pool.len() + pool.workers().workers().len();
-        self.anchored.resize_with(lists, Vec::new);
+    pub(super) fn anchor_all(&mut self, pool: &Pool, ring: &Ring) -> Vec<LaneId> {
+        self.anchored.clear();
+        self.anchored.resize_with(pool.len(), List::default);
+        self.worker_lists.clear();
+        for worker in pool.workers().workers() {
+            let list = self.anchored.len() as u32;
+            self.worker_lists.extend(std::iter::repeat_n(list, worker.ranks as usize));
+            self.anchored.push(List { several: worker.ranks > 1, ..List::default() });
+        }
         let exact: Vec<_> = self.by_pin.iter().map(|(owner, &id)| (owner.pin, id)).collect();
         for &(pin, id) in &exact {
-            self.anchor(id, pin, pool);
+            if let Some((list, place)) = self.anchor(id, pin, pool, ring) {
+                list.lanes.push((place as u32, id));
+            }
         }
+        self.anchored.iter_mut().for_each(|list| list.lanes.sort_unstable());
         exact.into_iter().map(|(_, id)| id).collect()
     }
 
-    fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool) {
-        let position = |id| pool.workers().workers().binary_search_by_key(&id, |w| w.id).ok();
-        let endpoints = pool.pinned(pin);
-        self.lanes[id as usize].endpoints = (endpoints.start as u32, endpoints.end as u32);
-        let list = match pin.rank {
-            Some(_) => endpoints.clone().next(),
-            None => position(pin.worker).map(|w| self.endpoints + w),
-        };
-        self.lanes[id as usize].anchor = match list {
-            None => Anchor::NOWHERE,
-            Some(list) => {
-                self.anchored[list].push(id);
-                Anchor { list: list as u32, at: (self.anchored[list].len() - 1) as u32 }
-            }
-        };
+    /// Notes which endpoints the pin of a lane means; returns the list in which it is still to be put, and its place there,
+    /// if there are any.
+    fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool, ring: &Ring) -> Option<(&mut List, usize)> {
+        let lane = &mut self.lanes[id as usize];
+        let mut endpoints = pool.pinned(pin);
+        (lane.endpoints, lane.list) = ((endpoints.start as u32, endpoints.end as u32), NIL);
+        let first = endpoints.next()?;
+        lane.list = if pin.rank.is_some() { first as u32 } else { self.worker_lists[first] };
+        let (list, place) = (&mut self.anchored[lane.list as usize], ring.place(ClassId(lane.class)));
+        list.places.insert(place, ring.classes().len());
+        Some((list, place))
+    }
+
+    /// The lane of the class at a place in a list that has one.
+    pub(super) fn of_list(&self, list: usize, place: usize) -> LaneId {
+        let list = &self.anchored[list];
+        list.lanes[list.find(place).expect("the class has a lane there")].1
     }
 
     /// The lists of the exact lanes whose heads may depend on the load of `endpoint`: its own, and that of its worker.
-    pub(super) fn lists_of(&self, endpoint: EndpointIndex, pool: &Pool) -> [usize; 2] {
-        let worker = pool.endpoint(endpoint).worker;
-        let position = pool.workers().workers().binary_search_by_key(&worker, |w| w.id);
-        [endpoint.index(), position.map_or(usize::MAX, |w| self.endpoints + w)]
+    pub(super) fn lists_of(&self, endpoint: EndpointIndex) -> [usize; 2] {
+        [endpoint.index(), self.worker_lists[endpoint.index()] as usize]
     }
 
-    /// The lanes of a list, if there is one of this number.
-    pub(super) fn listed(&self, list: usize) -> &[LaneId] {
-        self.anchored.get(list).map_or(&[], |lanes| lanes)
+    /// How many lists there are.
+    pub(super) fn lists(&self) -> usize {
+        self.anchored.len()
+    }
+
+    /// The lanes of a list.
+    pub(super) fn listed(&self, list: usize) -> &List {
+        &self.anchored[list]
     }
 
     /// Asks for a lane and its positions to be brought near.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `key`, `lane`, `lanes`, `heap`, `slab` | the order inside a class, and which lanes there are |
 //! | `heads`, `exact` | which head of a class is its candidate |
+//! | `untold`, `tell` | when a class is told of a load change |
 //! | `leave`, `expiry` | cancelled and expired requests |
 //! | `bypass` | a request that finds nothing waiting |
 //! | `class` | what waits in a class, and how much may |
@@ -37,6 +38,8 @@ mod reload;
 mod ring;
 mod select;
 mod slab;
+mod tell;
+mod untold;
 mod view;
 
 use std::collections::VecDeque;
@@ -46,6 +49,8 @@ pub use leave::Expired;
 pub use pool::{Booked, EndpointIndex, MAX_BOOKED_TOKENS};
 pub use select::{Candidate, Candidates, LeastLoaded, Selector};
 pub use slab::RequestKey;
+#[doc(hidden)]
+pub use untold::Seen;
 
 use crate::error::{LimitReached, Reason};
 use crate::policy::{ClassId, Profile};
@@ -56,10 +61,12 @@ use ahead::Ahead;
 use class::{Admitted, Class};
 use expiry::Expiries;
 use heads::Unlinked;
+use lane::LaneId;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
 use slab::{Hot, NIL, Place, Slab};
+use untold::Untold;
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
 ///
@@ -106,6 +113,10 @@ pub struct Scheduler<T> {
     constrained: Vec<ClassId>,
     /// Views of which an endpoint flipped since these were last looked at.
     flipped: Vec<ViewId>,
+    /// Load changes that classes with exact lanes have not been told.
+    untold: Untold,
+    /// Lanes that are just being told something: memory for them.
+    told: Vec<LaneId>,
     /// What is being brought near.
     ahead: Ahead,
 }
@@ -191,6 +202,8 @@ impl<T> Scheduler<T> {
             vacant: VecDeque::new(),
             constrained: Vec::new(),
             flipped: Vec::new(),
+            untold: Untold::default(),
+            told: Vec::new(),
             ahead: Ahead::NOTHING,
         };
         scheduler.reload(profile);
@@ -239,14 +252,14 @@ impl<T> Scheduler<T> {
     /// Puts a request into its lane.
     #[inline(always)]
     fn put(&mut self, request: Picked<T>) -> RequestKey {
-        let Self { slab, lanes, classes, pool, .. } = self;
+        let Self { slab, lanes, classes, pool, ring, .. } = self;
         let (class, pin) = (request.class, request.snapshot.pin());
         let constrained = request.snapshot.constraints().is_some();
         let state = &mut classes[class.index()];
         let Admitted { key, cost, expiry } = state.admit(&request.snapshot, slab.sequence());
         let name = slab.insert(request);
         let lane = match pin {
-            Some(pin) => lanes.exact(class.0, pin, pool),
+            Some(pin) => lanes.exact(class.0, pin, pool, ring),
             None => state.shared,
         };
         let mask = match constrained {
@@ -315,6 +328,9 @@ impl<T> Scheduler<T> {
     pub fn next_request(&mut self) -> Option<Picked<T>> {
         if !self.flipped.is_empty() {
             self.recheck_constrained();
+        }
+        if !self.untold.is_empty() {
+            self.tell_who_may_be_next();
         }
         let Winner { place, slot } = self.ring.pick()?;
         if let Some(head) = self.ring.ahead() {
@@ -443,54 +459,15 @@ impl<T> Scheduler<T> {
         for gate in self.pool.gates() {
             self.ring.set_gate(gate, self.pool.gate_open(gate));
         }
-        for lane in self.lanes.anchor_all(&self.pool) {
+        let exact = self.lanes.anchor_all(&self.pool, &self.ring);
+        let views = self.ring.classes().iter().map(|class| self.classes[class.index()].view);
+        self.untold.reset(self.lanes.lists(), views);
+        for lane in exact {
             self.rank_lane(lane);
         }
         self.flipped.clear();
         for place in 0..self.ring.classes().len() {
             self.refresh_candidate(self.ring.classes()[place]);
-        }
-    }
-
-    /// After a load change of an endpoint: gates and exact lanes, for the views in which it flipped.
-    fn load_changed(&mut self, index: EndpointIndex) {
-        if self.pool.flipped().is_empty() {
-            return;
-        }
-        if !self.constrained.is_empty() {
-            for view in self.pool.flipped() {
-                if !self.flipped.contains(view) {
-                    self.flipped.push(*view);
-                }
-            }
-        }
-        for &view in self.pool.flipped() {
-            for &gate in self.pool.gates_of(view) {
-                self.ring.set_gate(gate, self.pool.gate_open(gate));
-            }
-        }
-        for list in self.lanes.lists_of(index, &self.pool) {
-            for i in 0..self.lanes.listed(list).len() {
-                self.bring_near(list, i);
-                let lane = self.lanes.listed(list)[i];
-                let class = self.lanes[lane].class;
-                let flipped = self.pool.flipped().contains(&self.classes[class as usize].view);
-                if flipped && self.rank_lane(lane) {
-                    self.refresh_candidate(ClassId(class));
-                }
-            }
-        }
-    }
-
-    /// Asks for the lanes behind the `i`-th of a list, and for their heads, to be brought near. Their classes are: each list
-    /// has the same ones.
-    fn bring_near(&self, list: usize, i: usize) {
-        let listed = self.lanes.listed(list);
-        if let Some(&lane) = listed.get(i + 4) {
-            self.lanes.prefetch(lane);
-        }
-        if let Some(&lane) = listed.get(i + 2) {
-            self.slab.prefetch(self.lanes[lane].first());
         }
     }
 

@@ -81,8 +81,11 @@ impl<T> Scheduler<T> {
 
     /// Requests that wait for an endpoint in particular, or for its worker.
     pub fn waiting_for(&self, index: EndpointIndex) -> u64 {
-        let lists = self.lanes.lists_of(index, &self.pool).into_iter();
-        lists.flat_map(|list| self.lanes.listed(list)).map(|&lane| u64::from(self.lanes[lane].len())).sum()
+        let lists = self.lanes.lists_of(index).into_iter();
+        lists
+            .flat_map(|list| &self.lanes.listed(list).lanes)
+            .map(|&(_, lane)| u64::from(self.lanes[lane].len()))
+            .sum()
     }
 
     /// The workers.

@@ -1,6 +1,6 @@
 //! How often each interesting thing happened, so that the comparison cannot silently become weak.
 
-use tollgate::{LimitKind, Reason, Request};
+use tollgate::{LimitKind, Reason, Request, Seen};
 
 macro_rules! events {
     ($($name:ident,)*) => {
@@ -74,6 +74,13 @@ events! {
     ReloadMovesCursor,
     ReloadCursorToFirst,
     ReloadKeepsCarry,
+    ToldAtCarry,
+    ToldOnTheWay,
+    ToldInTheNextRound,
+    ToldBeforeBulkCredit,
+    ToldInVain,
+    ToldAtOnce,
+    TakenBackUntold,
 }
 
 impl Event {
@@ -113,6 +120,28 @@ impl Default for Coverage {
 impl Coverage {
     pub(super) fn saw(&mut self, event: Event) {
         self.0[event as usize] += 1;
+    }
+
+    pub(crate) fn times(&self, event: Event) -> u64 {
+        self.0[event as usize]
+    }
+
+    /// What the real scheduler did between two looks at its exact lanes, while the naive one saw `before`.
+    pub(crate) fn told(&mut self, [from, to]: [Seen; 2], before: &Self) {
+        let [on_the_way, in_the_next_round] = [0, 1].map(|i| to.ahead[i] - from.ahead[i]);
+        let ahead = on_the_way + in_the_next_round;
+        let happened = |event| u64::from(ahead > 0 && self.times(event) > before.times(event));
+        let (bulk, vain) = (happened(Event::BulkCredit), happened(Event::FruitlessCall));
+        let seen = [
+            (Event::ToldAtCarry, to.at_carry - from.at_carry),
+            (Event::ToldOnTheWay, on_the_way),
+            (Event::ToldInTheNextRound, in_the_next_round),
+            (Event::ToldBeforeBulkCredit, bulk),
+            (Event::ToldInVain, vain),
+            (Event::ToldAtOnce, to.at_once - from.at_once),
+            (Event::TakenBackUntold, to.taken_back - from.taken_back),
+        ];
+        seen.into_iter().for_each(|(event, times)| self.0[event as usize] += times);
     }
 
     pub(crate) fn add(&mut self, other: &Self) {

@@ -68,20 +68,30 @@ impl Bits {
     /// The least member of [`SOON`] from `from` on.
     #[inline]
     pub(super) fn first(&self, from: usize) -> Option<usize> {
+        self.first_by(from, |sets| sets[SOON])
+    }
+
+    /// The least member of either set from `from` on.
+    pub(super) fn first_of_both(&self, from: usize) -> Option<usize> {
+        self.first_by(from, |sets| sets[SOON] | sets[NEXT])
+    }
+
+    #[inline(always)]
+    fn first_by(&self, from: usize, of: impl Fn(&[u64; 2]) -> u64) -> Option<usize> {
         let word = from / BITS;
-        let rest = self.words.get(word)?[SOON] >> (from % BITS);
+        let rest = of(self.words.get(word)?) >> (from % BITS);
         if rest != 0 {
             return Some(from + rest.trailing_zeros() as usize);
         }
         let next = word + 1;
         let mut at = next / BITS;
-        let mut rest = self.summary.get(at)?[SOON] & (u64::MAX << (next % BITS));
+        let mut rest = of(self.summary.get(at)?) & (u64::MAX << (next % BITS));
         while rest == 0 {
             at += 1;
-            rest = self.summary.get(at)?[SOON];
+            rest = of(self.summary.get(at)?);
         }
         let word = at * BITS + rest.trailing_zeros() as usize;
-        Some(word * BITS + self.words[word][SOON].trailing_zeros() as usize)
+        Some(word * BITS + of(&self.words[word]).trailing_zeros() as usize)
     }
 
     /// Makes the members of [`NEXT`] members of [`SOON`]; returns how many words they were in.
@@ -143,6 +153,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(bits.first(number), sets[SOON].range(number..).next().copied());
+                let either = sets.iter().filter_map(|set| set.range(number..).next()).min();
+                prop_assert_eq!(bits.first_of_both(number), either.copied());
                 prop_assert!(bits.has_next() || sets[NEXT].is_empty());
             }
         }

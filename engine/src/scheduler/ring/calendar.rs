@@ -290,6 +290,27 @@ impl Calendar {
         self.alone().filter(|k| (from..to).contains(k) && self.rounds(*k, &places[*k]) < 2).unwrap_or(to)
     }
 
+    /// The first of the places `from..to`, which the sweep has passed in this round, that is due when it passes it in the
+    /// next one; `to` if none is.
+    pub(super) fn first_of_next(&mut self, from: usize, to: usize, places: &mut [Place]) -> usize {
+        self.steps += 1;
+        while self.near > 0 {
+            let Some(number) = self.bits.first_of_both(self.number_from(from)) else { return to };
+            let k = self.place(number);
+            if k >= to {
+                return to;
+            }
+            let rounds = if self.missed.is_empty() { 0 } else { self.rounds(k, &places[k]) };
+            if rounds <= 2 {
+                return k;
+            }
+            self.bits.remove(number);
+            self.near -= 1;
+            self.put(k, rounds, places);
+        }
+        self.alone().filter(|k| (from..to).contains(k) && self.rounds(*k, &places[*k]) <= 2).unwrap_or(to)
+    }
+
     /// The only place that is noted, if it is known to be that.
     #[inline]
     fn alone(&self) -> Option<usize> {

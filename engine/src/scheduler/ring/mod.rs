@@ -20,6 +20,8 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use super::pool::GateId;
 use super::slab::NIL;
 use crate::policy::ClassId;
@@ -149,7 +151,12 @@ impl Ring {
         self.place_of.get(class.index()).filter(|&&place| place != NIL).map(|&place| place as usize)
     }
 
-    fn place(&self, class: ClassId) -> usize {
+    /// Place of a class.
+    ///
+    /// # Panics
+    /// If the class is not in the ring.
+    #[inline]
+    pub(super) fn place(&self, class: ClassId) -> usize {
         self.find(class).expect("the class is in the ring")
     }
 
@@ -313,6 +320,17 @@ impl Ring {
             None => self.scan()?,
         };
         Some(Winner { place: place as u32, slot: self.places[place].slot })
+    }
+
+    /// The place of the last dispatch, if it may go on with the credit that it has left.
+    pub(super) fn carry(&self) -> Option<usize> {
+        (self.carry != NIL).then_some(self.carry as usize)
+    }
+
+    /// The ways of the sweep to the next class that can pay with one grant at most: through the rest of this round, and
+    /// through the next one up to where it stands now.
+    pub(super) fn ways(&self) -> [Range<usize>; 2] {
+        [self.cursor..self.places.len(), 0..self.cursor]
     }
 
     /// After a pick: the slot of a candidate that will be picked some time later, so that it and those behind it can be

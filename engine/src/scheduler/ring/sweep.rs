@@ -1,5 +1,7 @@
 //! The sweep of grants: from the last dispatch to the next class that can pay.
 
+use std::ops::Range;
+
 use super::Ring;
 use super::place::Note;
 use crate::policy::ClassId;
@@ -13,7 +15,7 @@ const SEVERAL: usize = 256;
 impl Ring {
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
     #[inline]
-    pub(super) fn carried(&self) -> Option<usize> {
+    pub(in crate::scheduler) fn carried(&self) -> Option<usize> {
         let place = self.places.get(self.carry as usize)?;
         // Its credit was worked out when it was charged, and nothing has been granted since.
         let goes = (1..=place.deficit).contains(&place.cost) && self.groups[place.group as usize].open;
@@ -134,6 +136,20 @@ impl Ring {
             self.cursor = 0;
             self.advance(1);
         }
+    }
+
+    /// Where the sweep would stop on its way through this round or the next one; the end of the way if nowhere. Nothing is
+    /// granted by asking.
+    pub(in crate::scheduler) fn stop(&mut self, next_round: bool, way: Range<usize>) -> usize {
+        if !next_round {
+            return self.first(way.start, way.end);
+        }
+        let Self { groups, live, places, .. } = self;
+        let mut first = way.end;
+        for &group in &*live {
+            first = groups[group as usize].first_of_next(way.start, first, places);
+        }
+        first
     }
 
     /// The first of the places `from..to` that can pay when the sweep passes it in this round; `to` if none can.

@@ -65,6 +65,16 @@ impl Naive {
         class.deficit = class.deficit.saturating_add(class.quantum.saturating_mul(times));
     }
 
+    /// Where the sweep would stop in the rest of this round, and where in the next one; the ends of these ways if nowhere.
+    fn stops(&self) -> [usize; 2] {
+        let goes = |k: &usize| {
+            let NaiveClass { deficit, quantum, .. } = self.classes[*k];
+            self.cost(*k).is_some_and(|cost| cost <= deficit.saturating_add(quantum))
+        };
+        let end = self.classes.len();
+        [(self.cursor..end).find(goes).unwrap_or(end), (0..self.cursor).find(goes).unwrap_or(self.cursor)]
+    }
+
     fn pick(&mut self) -> Option<(usize, u32)> {
         let k = self.winner()?;
         Some((k, self.classes[k].slots[self.side(k)]))
@@ -117,6 +127,12 @@ proptest! {
         let mut slot = 0;
         for step in 0..200 {
             let k = numbers.below(n.into()) as usize;
+            if numbers.below(2) == 0 {
+                let [this_round, next_round] = ring.ways();
+                prop_assert_eq!(this_round.start, naive.cursor);
+                let stops = [ring.stop(false, this_round), ring.stop(true, next_round)];
+                prop_assert_eq!(stops, naive.stops(), "step {}", step);
+            }
             match numbers.below(10) {
                 0 => {
                     let (gate, open) = (numbers.below(gates as u64) as usize, numbers.below(2) == 0);
