@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use threaded::{at_rest, class, drained, exclusive, one_slot, permit, profile, waits, worker};
 use tollgate::{
-    Admission, CachedOn, Engine, EngineBuilder, Idle, Observed, Observer, Pin as PinTo, Reason, Request,
-    Worker, WorkerId, WorkerSnapshot,
+    Admission, CachedOn, Candidates, ClassChoice, EndpointIndex, Engine, EngineBuilder, Idle, LeastLoaded,
+    Observed, Observer, Pin as PinTo, Reason, Request, Selector, Timestamp, Worker, WorkerId, WorkerSnapshot,
 };
 
 /// How long a test waits for what must happen.
@@ -226,6 +226,47 @@ fn an_answer_at_once_books_what_its_endpoint_has_to_compute() {
     let permit = permit(engine.admit(request).unwrap());
     assert_eq!((permit.endpoint().worker, permit.booked_tokens()), (WorkerId(2), 1));
     drop(permit);
+    drained(&engine);
+}
+
+/// Takes its time, and tells when the request came in.
+struct Slow(Duration, Sender<Timestamp>);
+
+impl Selector for Slow {
+    fn select(&mut self, candidates: &Candidates<'_>) -> Option<EndpointIndex> {
+        thread::sleep(self.0);
+        let _ = self.1.send(candidates.snapshot().arrival());
+        LeastLoaded.select(candidates)
+    }
+}
+
+#[test]
+fn a_selector_may_ask_for_the_arrival_and_is_found_out_if_it_is_slow() {
+    const LONG: Duration = Duration::from_millis(20);
+    let (sender, arrivals) = channel();
+    let engine = built(vec![worker(1)], |builder| builder.selector(Slow(LONG, sender)));
+    for _ in 0..5 {
+        drop(permit(at_once(&engine, "any")));
+    }
+    let arrivals: Vec<_> = arrivals.try_iter().collect();
+    assert!(arrivals.is_sorted() && arrivals[0] < arrivals[4], "{arrivals:?}");
+    assert!(at_rest(&engine).arbiter.longest_turn >= LONG);
+}
+
+#[test]
+fn the_time_of_a_class_guard_counts() {
+    const LONG: Duration = Duration::from_millis(20);
+    let guard = |_: &Request| {
+        thread::sleep(LONG);
+        ClassChoice::AsAsked
+    };
+    let engine = built(vec![worker(1)], |builder| builder.class_guard(guard));
+    for _ in 0..5 {
+        assert!(permit(engine.admit(request("any")).unwrap()).waited() >= LONG);
+        let deadline = Some(LONG / 4);
+        let late = engine.admit(Request { deadline, ..request("any") }).unwrap().wait().unwrap_err();
+        assert!(matches!(late.reason, Reason::DeadlineExceeded { waited, .. } if waited >= LONG), "{late:?}");
+    }
     drained(&engine);
 }
 

@@ -4,11 +4,12 @@ mod threaded;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use threaded::{answer, class, engine, exclusive, permit, settled, until, worker};
-use tollgate::{Pin, Request, WorkerId};
+use tollgate::{Engine, Idle, Pin, Request, WorkerId, WorkerSnapshot};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -191,4 +192,37 @@ fn a_future_has_the_same_span_wherever_it_is_polled() {
         assert_eq!(spans.len(), 1);
         assert_eq!((spans[0].fields["outcome"].as_str(), spans[0].closed), ("\"dispatched\"", true));
     });
+}
+
+/// Panics the first time that anything is recorded.
+#[derive(Clone, Default)]
+struct Panics(Arc<Mutex<bool>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Panics {
+    fn on_record(&self, _: &Id, _: &Record<'_>, _: Context<'_, S>) {
+        let has_panicked = std::mem::replace(&mut *self.0.lock().unwrap(), true);
+        assert!(has_panicked, "a subscriber of the caller's");
+    }
+}
+
+#[test]
+fn a_subscriber_that_panics_does_so_at_its_caller_and_the_engine_goes_on() {
+    for idle in [Idle::Backoff, Idle::Assist] {
+        let engine = Engine::builder(threaded::profile(vec![class("a", 1)]))
+            .workers(WorkerSnapshot::new(1, vec![worker(1)]).unwrap())
+            .idle(idle)
+            .start()
+            .unwrap();
+        for _ in 0..20 {
+            // The arbiter goes to sleep, most probably.
+            std::thread::sleep(Duration::from_millis(1));
+            let subscriber = Registry::default().with(Panics::default());
+            let admitted = tracing::subscriber::with_default(subscriber, || {
+                catch_unwind(AssertUnwindSafe(|| engine.admit(Request::new(1, 0))))
+            });
+            assert!(admitted.is_err());
+            drop(permit(engine.admit(Request::new(1, 0)).unwrap()));
+        }
+        threaded::drained(&engine);
+    }
 }

@@ -129,11 +129,12 @@ impl Desk {
         self.counts[class.index()].prefetch();
     }
 
-    /// Answers a request that has not waited.
+    /// Answers a request that was in no queue.
     pub(super) fn answer_at_once(
         &mut self,
         class: ClassId,
         snapshot: &Snapshot,
+        now: Timestamp,
         outcome: Result<Booking, Reason>,
         answer: &mut Option<Answer>,
     ) {
@@ -142,8 +143,12 @@ impl Desk {
         counts.taken_in();
         match outcome {
             Ok(booking) => {
-                let (cost, waited) = (snapshot.cost(), Duration::ZERO);
-                counts.dispatched_at_once(cost);
+                let (cost, waited) = (snapshot.cost(), now.saturating_since(snapshot.arrival()));
+                if waited.is_zero() {
+                    counts.dispatched_at_once(cost);
+                } else {
+                    counts.dispatched(cost, waited);
+                }
                 *answer = Some(Ok(permit(&self.endpoints, &booking, class, cost, waited)));
                 if self.observers.any() {
                     let fate = Fate::Dispatched(booking.endpoint());
@@ -153,7 +158,7 @@ impl Desk {
             Err(reason) => {
                 counts.failed += 1;
                 if self.observers.any() {
-                    self.observers.left(class, snapshot, snapshot.arrival(), Some(reason.clone()));
+                    self.observers.left(class, snapshot, now, Some(reason.clone()));
                 }
                 *answer = Some(Err(reason));
             }

@@ -120,6 +120,12 @@ impl Endpoints {
     }
 }
 
+/// The same for who is not the arbiter.
+pub(super) fn seen(load: &EndpointLoad) -> Booked {
+    let (tokens, permits) = load.seen();
+    Booked { tokens, permits }
+}
+
 /// What is booked by the counters of an endpoint.
 pub(super) fn booked(load: &EndpointLoad) -> Booked {
     let (tokens, permits) = load.booked();

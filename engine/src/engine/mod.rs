@@ -44,6 +44,7 @@ use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use admission::{Handle, asked};
 use arbiter::Arbiter;
+use assist::{Visit, Visited};
 use counts::count;
 use shared::{Phase, Shared};
 use span::RequestSpan;
@@ -130,7 +131,7 @@ impl Engine {
     pub fn admit(&self, request: Request) -> Result<Admission, Rejected> {
         let shared = &self.handle.shared;
         // A look at the clock is a tenth of an answer at once, which does not need it.
-        let is_timed = request.deadline.is_some() || !shared.notifier.is_quiet();
+        let is_timed = request.deadline.is_some() || shared.guard.is_some() || !shared.notifier.is_quiet();
         let mut arrival = is_timed.then(|| shared.clock.now());
         let mut span = RequestSpan::open();
         let (mut request, mut again) = (request, false);
@@ -176,13 +177,24 @@ impl Engine {
         };
         let clamped = choice != ClassChoice::AsAsked;
         let is_late = snapshot.deadline().is_some_and(|deadline| deadline <= snapshot.arrival());
-        let mut answer = None;
+        let mut visited = Visited::default();
         if !is_late {
             shared.notifier.visit(|arbiter: &mut Arbiter| {
-                arbiter.admit_at_once(&request, &choice, &mut snapshot, arrival, span, &mut answer)
+                arbiter.admit_at_once(Visit {
+                    request: &request,
+                    choice: &choice,
+                    snapshot: &mut snapshot,
+                    arrival,
+                    wants_name: span.is_heard(),
+                    outcome: &mut visited,
+                })
             });
         }
-        if let Some(answer) = answer {
+        if let Some(answer) = visited.answer {
+            // Who hears of it is the caller's, and comes when the desk is laid down.
+            if let Some(class) = visited.class {
+                span.classified(&class, snapshot.cost());
+            }
             if clamped {
                 count(&shared.door.clamped);
             }
@@ -202,7 +214,12 @@ impl Engine {
             match route.producer.push(queued) {
                 Ok(()) => {
                     route.mark.mark();
-                    shared.notifier.notify_at(arrival);
+                    // A visit and a guard take as long as they take.
+                    if visited.was_there || shared.guard.is_some() {
+                        shared.notifier.notify();
+                    } else {
+                        shared.notifier.notify_at(arrival);
+                    }
                     if clamped {
                         count(&shared.door.clamped);
                     }
@@ -285,7 +302,7 @@ impl Engine {
         self.handle
             .shared
             .loads
-            .with(|loads| loads.iter().map(|(endpoint, load)| (*endpoint, endpoints::booked(load))).collect())
+            .with(|loads| loads.iter().map(|(endpoint, load)| (*endpoint, endpoints::seen(load))).collect())
     }
 
     /// Permits that were released after their worker's incarnation had changed.

@@ -36,6 +36,11 @@ mod on {
             ))
         }
 
+        /// Whether anybody hears of it.
+        pub(in crate::engine) fn is_heard(&self) -> bool {
+            !self.0.is_disabled()
+        }
+
         pub(in crate::engine) fn classified(&self, class: &str, cost: u64) {
             self.0.record("class", class).record("cost", cost);
         }
@@ -88,6 +93,10 @@ mod off {
 
         pub(in crate::engine) fn open() -> Self {
             Self
+        }
+
+        pub(in crate::engine) fn is_heard(&self) -> bool {
+            false
         }
 
         pub(in crate::engine) fn classified(&self, _: &str, _: u64) {}

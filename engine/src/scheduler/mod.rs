@@ -210,6 +210,11 @@ impl<T> Scheduler<T> {
         scheduler
     }
 
+    /// Whether somebody else than the default selector selects.
+    pub(crate) fn has_selector(&self) -> bool {
+        self.selector.is_some()
+    }
+
     // --- waiting ---------------------------------------------------------------------------------------------
 
     /// Puts a request into the queue of its class, O(1) if it comes in order, else O(log n).

@@ -41,8 +41,9 @@ const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 128 };
 
 /// Looks at a desk that another notifier has, before a visitor goes away.
 const LOOKS: u32 = 8;
-/// Pauses between two looks: about 2 µs. A visit takes a tenth of that where the one before was on the same core, and some times as
-/// much where it was not, for the lines that come over: so whoever is there had better stay for some visits.
+/// Pauses between two looks: some 2 µs here, up to 5 where a pause is long. A visit takes a tenth of that where the one before
+/// was on the same core, and some times as much where it was not, for the lines that come over: so whoever is there had better
+/// stay for some visits.
 const PAUSES: u32 = 100;
 
 /// Work that can be lent.
@@ -269,7 +270,13 @@ impl Shared {
         {
             Ok(_) => Left::Free,
             Err(now) if now & WANTED != 0 => Left::Wanted,
-            Err(_) => Left::Work,
+            Err(_) => {
+                if look.waits {
+                    // Relaxed: the owner stays the same.
+                    self.state.fetch_and(!QUIET, Ordering::Relaxed);
+                }
+                Left::Work
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::dirty::DirtyBitmap;
 use super::sleep::Notifier;
-use super::{Arc, AtomicBool, AtomicU32, AtomicU64, Ordering, Step, point};
+use super::{Arc, AtomicBool, AtomicU64, Ordering, Step, point, spin_loop};
 
 /// Where the releases of many endpoints meet the arbiter.
 #[derive(Debug)]
@@ -28,17 +28,59 @@ impl Releases {
     }
 }
 
+/// Something of which some is booked and given back. Both only rise, modulo 2⁶⁴.
+#[derive(Debug)]
+struct Account {
+    booked: AtomicU64,
+    returned: AtomicU64,
+}
+
+impl Account {
+    fn new() -> Self {
+        Self { booked: AtomicU64::new(0), returned: AtomicU64::new(0) }
+    }
+
+    /// Arbiter only.
+    fn book(&self, amount: u64) {
+        // Relaxed: only the arbiter writes it.
+        let booked = self.booked.load(Ordering::Relaxed).wrapping_add(amount);
+        // Release: who sees this booked sees given back what the arbiter has seen before; partner: the second load in
+        // `seen`. The permit itself travels through its ticket.
+        self.booked.store(booked, Ordering::Release);
+    }
+
+    fn give_back(&self, amount: u64) {
+        // Release: who sees this given back sees it booked; partner: the first load in `seen`. `mark` tells the arbiter.
+        self.returned.fetch_add(amount, Ordering::Release);
+    }
+
+    /// What is booked and not given back, for the arbiter.
+    fn now(&self) -> u64 {
+        // Relaxed: whoever must not miss a release has swept its mark before.
+        self.booked.load(Ordering::Relaxed).wrapping_sub(self.returned.load(Ordering::Relaxed))
+    }
+
+    /// The same for anybody, of one moment: again until nothing was given back meanwhile.
+    fn seen(&self) -> u64 {
+        loop {
+            // Acquire: what is given back was booked; partner: the `fetch_add` in `give_back`.
+            let returned = self.returned.load(Ordering::Acquire);
+            // Acquire: what was given back before this was booked; partner: the store in `book`.
+            let booked = self.booked.load(Ordering::Acquire);
+            // Relaxed: the acquire before orders it.
+            if self.returned.load(Ordering::Relaxed) == returned {
+                return booked.wrapping_sub(returned);
+            }
+            spin_loop();
+        }
+    }
+}
+
 /// Booked prefill tokens and permits of one life of an endpoint.
 #[derive(Debug)]
 pub struct EndpointLoad {
-    /// Ever booked, modulo 2⁶⁴; written by the arbiter.
-    booked_tokens: AtomicU64,
-    /// Ever given back.
-    returned_tokens: AtomicU64,
-    /// Ever booked, modulo 2³²; written by the arbiter.
-    booked_permits: AtomicU32,
-    /// Ever given back.
-    returned_permits: AtomicU32,
+    tokens: Account,
+    permits: Account,
     retired: AtomicBool,
     page: Arc<DirtyBitmap>,
     bit: usize,
@@ -49,10 +91,8 @@ impl EndpointLoad {
     /// An endpoint without load, whose releases mark `bit` of `page`.
     pub fn new(page: Arc<DirtyBitmap>, bit: usize, releases: Arc<Releases>) -> Self {
         Self {
-            booked_tokens: AtomicU64::new(0),
-            returned_tokens: AtomicU64::new(0),
-            booked_permits: AtomicU32::new(0),
-            returned_permits: AtomicU32::new(0),
+            tokens: Account::new(),
+            permits: Account::new(),
             retired: AtomicBool::new(false),
             page,
             bit,
@@ -62,24 +102,18 @@ impl EndpointLoad {
 
     /// Adds a permit with `tokens` prefill tokens. Arbiter only.
     pub fn book(&self, tokens: u64) {
-        // Relaxed: only the arbiter writes these; the permit itself travels through its ticket.
-        let all = self.booked_tokens.load(Ordering::Relaxed).wrapping_add(tokens);
-        self.booked_tokens.store(all, Ordering::Relaxed);
-        // Relaxed: as above.
-        let all = self.booked_permits.load(Ordering::Relaxed).wrapping_add(1);
-        self.booked_permits.store(all, Ordering::Relaxed);
+        self.tokens.book(tokens);
+        self.permits.book(1);
     }
 
     /// Gives `tokens` prefill tokens and `permits` permits back, and tells the arbiter.
     pub fn release(&self, tokens: u64, permits: u32) {
         if tokens > 0 {
-            // Release: who sees these tokens given back sees them booked; partner: the load in `booked`.
-            self.returned_tokens.fetch_add(tokens, Ordering::Release);
+            self.tokens.give_back(tokens);
         }
         point(Step::ReleasedTokens);
         if permits > 0 {
-            // Release: who sees these permits given back sees them booked; partner: the load in `booked`.
-            self.returned_permits.fetch_add(permits, Ordering::Release);
+            self.permits.give_back(permits.into());
         }
         point(Step::Released);
         // Relaxed: a release that races with the retirement may count either way.
@@ -91,17 +125,14 @@ impl EndpointLoad {
         self.releases.notifier.notify_of_room();
     }
 
-    /// Booked prefill tokens and permits. Whoever must not miss a release has swept its mark before.
+    /// Booked prefill tokens and permits, for the arbiter: without a release whose mark it has not swept yet, perhaps.
     pub fn booked(&self) -> (u64, u32) {
-        // Acquire: with what was given back, that it was booked; partner: the first `fetch_add` in `release`.
-        let returned = self.returned_tokens.load(Ordering::Acquire);
-        // Relaxed: the acquire orders it.
-        let tokens = self.booked_tokens.load(Ordering::Relaxed).wrapping_sub(returned);
-        // Acquire: with what was given back, that it was booked; partner: the second `fetch_add` in `release`.
-        let returned = self.returned_permits.load(Ordering::Acquire);
-        // Relaxed: the acquire orders it.
-        let permits = self.booked_permits.load(Ordering::Relaxed).wrapping_sub(returned);
-        (tokens, permits)
+        (self.tokens.now(), self.permits.now() as u32)
+    }
+
+    /// Booked prefill tokens and permits, for anybody: each as it was at some moment of the call.
+    pub fn seen(&self) -> (u64, u32) {
+        (self.tokens.seen(), self.permits.seen() as u32)
     }
 
     /// This life of the endpoint is over: later releases are only counted.
