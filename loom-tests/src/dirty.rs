@@ -61,7 +61,7 @@ fn two_releases_against_sweep_read_and_the_next_booking() {
 /// Anyone may look at what is booked, and sees what was at some moment: not less than nothing, nor more than there ever was.
 #[test]
 fn two_bookings_in_turn_against_a_look() {
-    check("dirty: two bookings in turn against a look", bound::NONE, || {
+    check("dirty: two bookings in turn against a look", bound::LOOK, || {
         let (_, load) = endpoint();
         let anyone = load.clone();
         let looker = thread::spawn(move || anyone.seen());

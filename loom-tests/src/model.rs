@@ -22,6 +22,8 @@ pub(crate) mod bound {
     pub(crate) const THREE_ITEMS: Bound = Some(4);
     /// Three threads that also look for the end: 100 thousand; as above.
     pub(crate) const TWO_PUSHES_AND_CLOSE: Bound = Some(4);
+    /// Someone who looks at two counters twice each, and again: 780 thousand without.
+    pub(crate) const LOOK: Bound = Some(2);
     /// Two markers of one bitmap below another, and two sweeps within one another.
     pub(crate) const BELOW: Bound = Some(3);
     /// Two threads, but two whole admissions against every turn of the arbiter: 9 thousand; as above.

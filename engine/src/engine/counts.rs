@@ -455,7 +455,8 @@ pub struct ArbiterStatus {
     pub decisions: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// The longest turn; of one that a caller ran, up to its last answer.
+    /// The longest turn; of one that a caller ran, up to its last answer. Answers at once are timed only if there is a selector
+    /// or an observer.
     pub longest_turn: Duration,
     /// Panics of observers, each contained.
     pub hook_panics: u64,

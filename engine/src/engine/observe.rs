@@ -57,7 +57,7 @@ pub trait Observer: Send {
         let _ = classes;
     }
 
-    /// A request got its permit for `endpoint`, and its caller has it.
+    /// A request got its permit for `endpoint`.
     fn dispatched(&mut self, request: &Observed<'_>, endpoint: Endpoint) {
         let _ = (request, endpoint);
     }

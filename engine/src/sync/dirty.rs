@@ -1,6 +1,6 @@
 //! A bitmap of what has news: any thread marks, the arbiter sweeps. Any number of marks coalesces into one bit.
 //!
-//! Whoever marks has changed something first (pushed a request, subtracted tokens); whoever sweeps looks at it
+//! Whoever marks has changed something first (pushed a request, given tokens back); whoever sweeps looks at it
 //! afterwards. A bit that is clear is set by a read-modify-write, which has its place before or after the sweep's own.
 //! A bit that is set already is left alone, which is the usual case under load. That is a store-buffer pattern (write
 //! the news, read the bit, against clear the bit, read the news), so both sides need a SeqCst fence there; acquire and

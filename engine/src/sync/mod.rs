@@ -9,7 +9,7 @@
 //! | `ingress` | bounded queue of requests of one class | any thread | arbiter |
 //! | `ticket` | one request's answer, and whoever waits for it | arbiter | one caller |
 //! | `dirty` | which queues or endpoints have news | any thread | arbiter |
-//! | `load` | what is booked on an endpoint | arbiter adds, any thread subtracts | arbiter |
+//! | `load` | what is booked on an endpoint | arbiter books, any thread gives back | arbiter |
 //! | `sleep` | the arbiter's sleep, and how it is woken | any thread | arbiter |
 //! | `lend` | the arbiter itself, while it sleeps and its callers may work for it | whoever owns it | nobody else |
 //! | `snapshot` | the current worker snapshot | publishers | arbiter |

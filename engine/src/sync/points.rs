@@ -20,9 +20,9 @@ pub enum Step {
     MarkClear,
     /// `dirty::sweep`: cleared, the news not yet looked at.
     Swept,
-    /// `load::release`: tokens subtracted, permits not yet.
+    /// `load::release`: tokens given back, permits not yet.
     ReleasedTokens,
-    /// `load::release`: all subtracted, not yet marked.
+    /// `load::release`: all given back, not yet marked.
     Released,
     /// `sleep::notify`: past the fence, the announcement not yet looked at.
     NotifyFenced,
