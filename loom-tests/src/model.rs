@@ -40,9 +40,9 @@ pub(crate) mod bound {
     pub(crate) const LEND_TURNS: Bound = Some(4);
     /// The whole engine and two callers that assist: up to 11 thousand; one more makes it some ten times as many.
     pub(crate) const ASSIST: Bound = Some(3);
-    /// The same where a request may be answered at once: 11 thousand; one more makes it ten times as many.
+    /// The same where a request may be answered at once: up to 7 thousand; one more makes it ten times as many.
     pub(crate) const ASSIST_AT_ONCE: Bound = Some(2);
-    /// The same with a whole request of each: 26 thousand; one more makes it sixteen times as many.
+    /// The same with a whole request of each: 13 thousand; one more makes it sixteen times as many.
     pub(crate) const ASSIST_TWO_REQUESTS: Bound = Some(2);
     /// Two threads, but two queues and a sleep: 14 to 82 thousand; each one more makes it four times as many.
     pub(crate) const ABANDONED: Bound = Some(5);
