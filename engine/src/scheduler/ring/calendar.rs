@@ -16,37 +16,14 @@ use std::ops::Range;
 
 use super::bits::{Bits, NEXT, SOON};
 use super::place::{Note, Place};
-use crate::scheduler::heap::{HeapKey, IndexedHeap};
+use super::later::{HORIZON, Later};
 use crate::scheduler::slab::NIL;
 use crate::sync::prefetch;
-
-/// Most rounds that a key in the heap looks ahead. What is due later is looked at again then. So keys that are compared
-/// differ by less than 2⁶³, and the count of rounds may wrap.
-const HORIZON: u64 = 1 << 62;
 
 /// So many classes ahead of the sweep are looked at, if there are as many.
 const LEAD: u32 = 8;
 
-/// A place that is due in a round to come.
-#[derive(Clone, Copy, Debug)]
-struct Later {
-    round: u64,
-    /// Number of the place in the group.
-    number: u32,
-}
-
-impl HeapKey for Later {
-    #[inline]
-    fn item(self) -> u32 {
-        self.number
-    }
-
-    /// Places that are due at the same time are found by their bits in the end: no need to order them here.
-    #[inline]
-    fn is_before(&self, other: &Self) -> bool {
-        (self.round.wrapping_sub(other.round) as i64) < 0
-    }
-}
+const SOON_AT: usize = 6;
 
 /// The group of the classes that have a candidate whether their gate is open or not.
 pub(super) const ALWAYS: u32 = 0;
@@ -64,14 +41,13 @@ pub(super) struct Calendar {
     round: u64,
     /// The places of the group; no list if it is every place of the ring.
     members: Box<[u32]>,
+    size: usize,
     /// The only place that is noted, or [`NIL`]: then they are bits or in the heap.
     alone: u32,
     /// Places that are bits.
     pub(super) near: usize,
     bits: Bits,
-    later: IndexedHeap<Later>,
-    /// Where each number is in the heap: dense, because a heap that is sifted writes many.
-    positions: Box<[u32]>,
+    later: Later,
     /// Passes that places have missed; empty while none has. A Fenwick tree of differences.
     missed: Vec<u64>,
     /// Words, nodes and places looked at.
@@ -97,11 +73,11 @@ impl Calendar {
             closed_at: 0,
             round: 0,
             members,
+            size,
             alone: NIL,
             near: 0,
             bits: Bits::new(size),
-            later: IndexedHeap::default(),
-            positions: vec![NIL; size].into(),
+            later: Later::new(size),
             missed: Vec::new(),
             steps: 0,
         }
@@ -197,9 +173,9 @@ impl Calendar {
         let rounds = passed.saturating_add(grants);
         if place.note == Note::Later && rounds > 2 {
             self.steps += 1;
-            let number = self.number(k, place);
-            let later = self.later(rounds, number);
-            return self.later.update(self.positions[number], later, &mut self.positions[..]);
+            let number = self.number(k, place) as u32;
+            self.later.remove(number);
+            return self.later.insert(self.round, rounds.min(HORIZON), number);
         }
         self.forget(k, places);
         if self.is_empty() && rounds < HORIZON {
@@ -213,11 +189,6 @@ impl Calendar {
         self.put(k, rounds, places);
     }
 
-    /// The key in the heap of a place that is due so many rounds later.
-    fn later(&self, rounds: u64, number: usize) -> Later {
-        Later { round: self.round.wrapping_add(rounds.min(HORIZON)), number: number as u32 }
-    }
-
     fn put(&mut self, k: usize, rounds: u64, places: &mut [Place]) {
         self.steps += 1;
         let place = &mut places[k];
@@ -227,7 +198,7 @@ impl Calendar {
             self.bits.insert(if rounds == 2 { NEXT } else { SOON }, number);
         } else {
             place.note = Note::Later;
-            self.later.push(self.later(rounds, number), &mut self.positions[..]);
+            self.later.insert(self.round, rounds.min(HORIZON), number as u32);
         }
     }
 
@@ -243,7 +214,7 @@ impl Calendar {
                 self.bits.remove(number);
                 self.near -= 1;
             }
-            Note::Later => _ = self.later.remove(self.positions[number], &mut self.positions[..]),
+            Note::Later => self.later.remove(number as u32),
         }
     }
 
@@ -327,32 +298,23 @@ impl Calendar {
     #[inline(never)]
     fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         self.steps += 1;
-        let least = self.later.peek()?;
-        let second = self.later.least_below(0);
-        let k = self.place(least.number as usize);
+        let (round, number) = self.later.get(0)?;
+        let k = self.place(number as usize);
         let place = &mut places[k];
-        if self.round.wrapping_add(self.rounds(k, place)) != least.round
-            || second.is_some_and(|(_, second)| second.round.wrapping_sub(least.round) <= 2)
+        if self.round.wrapping_add(self.rounds(k, place)) != round
+            || self.later.get(1).is_some_and(|(second, _)| second.wrapping_sub(round) <= 2)
         {
             return None;
         }
-        // It stays in the heap until its next candidate is noted.
+        // It stays there until its next candidate is noted.
         self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
         place.settle(place.due);
-        Some((k, self.look_ahead(second, places)))
-    }
-
-    /// A place that will soon be the nearest: who comes up when the second nearest leaves its position, and then stays there for
-    /// some decisions. The place of the one that follows it is asked for.
-    #[inline]
-    fn look_ahead(&self, second: Option<(usize, Later)>, places: &[Place]) -> u32 {
-        let below = |(at, _)| self.later.least_below(at);
-        let place = |(_, later): (usize, Later)| self.place(later.number as usize);
-        let soon = second.and_then(below);
-        if let Some(place) = soon.and_then(below).map(place) {
-            prefetch(&places[place]);
+        let last = self.later.last_of_row();
+        if last != NIL {
+            prefetch(&places[self.place(last as usize)]);
         }
-        soon.map_or(NIL, |soon| place(soon) as u32)
+        let soon = self.later.get(SOON_AT).map_or(NIL, |(_, number)| self.place(number as usize) as u32);
+        Some((k, soon))
     }
 
     /// The same if none of the group has missed a grant.
@@ -389,7 +351,7 @@ impl Calendar {
         if self.bits.has_next() {
             return Some(2);
         }
-        self.later.peek().map(|later| later.round.wrapping_sub(self.round))
+        self.later.get(0).map(|(round, _)| round.wrapping_sub(self.round))
     }
 
     /// Lets so many rounds pass, nobody coming near by them.
@@ -413,12 +375,12 @@ impl Calendar {
         if self.bits.has_next() {
             self.steps += self.bits.absorb();
         }
-        while let Some(later) = self.later.peek() {
-            if later.round.wrapping_sub(self.round) > 2 {
+        while let Some((round, number)) = self.later.get(0) {
+            if round.wrapping_sub(self.round) > 2 {
                 return;
             }
-            self.later.remove(0, &mut self.positions[..]);
-            let k = self.place(later.number as usize);
+            self.later.remove_first();
+            let k = self.place(number as usize);
             self.put(k, self.rounds(k, &places[k]), places);
         }
     }
@@ -441,7 +403,7 @@ impl Calendar {
     }
 
     fn miss(&mut self, places: Range<usize>) {
-        self.missed.resize(self.positions.len() + 1, 0);
+        self.missed.resize(self.size + 1, 0);
         for (place, difference) in [(places.start, 1), (places.end, u64::MAX)] {
             let mut at = self.number_from(place).saturating_add(1);
             while at < self.missed.len() {
