@@ -23,7 +23,7 @@ use crate::sync::prefetch;
 /// So many classes ahead of the sweep are looked at, if there are as many.
 const LEAD: u32 = 8;
 
-const SOON_AT: usize = 6;
+const SOON_AT: usize = 5;
 
 /// The group of the classes that have a candidate whether their gate is open or not.
 pub(super) const ALWAYS: u32 = 0;
