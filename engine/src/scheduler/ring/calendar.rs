@@ -4,7 +4,7 @@
 //! grants passes the places of the ring in order, again and again, and grants each class that it passes one quantum.
 //! So the class at place *p* has been granted `round + [p < cursor]` times, and a class that needs *n* more grants now can
 //! pay when that number, its **due**, is *n* higher. Nothing has to be done to a class that the sweep passes. Those that
-//! are due in this round or the next are bits, found by find-first-set; later ones are in a heap. A class that is alone
+//! are due in this round or the next are bits, found by find-first-set; later ones are in a tournament. A class that is alone
 //! in its group is in neither: there is nothing to search.
 //!
 //! While its gate is closed a group is not granted anything, and its own sweep stands still. When the gate opens the
@@ -15,15 +15,13 @@
 use std::ops::Range;
 
 use super::bits::{Bits, NEXT, SOON};
-use super::place::{Note, Place};
 use super::later::{HORIZON, Later};
+use super::place::{Note, Place};
 use crate::scheduler::slab::NIL;
 use crate::sync::prefetch;
 
 /// So many classes ahead of the sweep are looked at, if there are as many.
 const LEAD: u32 = 8;
-
-const SOON_AT: usize = 5;
 
 /// The group of the classes that have a candidate whether their gate is open or not.
 pub(super) const ALWAYS: u32 = 0;
@@ -41,8 +39,9 @@ pub(super) struct Calendar {
     round: u64,
     /// The places of the group; no list if it is every place of the ring.
     members: Box<[u32]>,
+    /// How many these are.
     size: usize,
-    /// The only place that is noted, or [`NIL`]: then they are bits or in the heap.
+    /// The only place that is noted, or [`NIL`]: then they are bits or due later.
     alone: u32,
     /// Places that are bits.
     pub(super) near: usize,
@@ -173,9 +172,9 @@ impl Calendar {
         let rounds = passed.saturating_add(grants);
         if place.note == Note::Later && rounds > 2 {
             self.steps += 1;
-            let number = self.number(k, place) as u32;
+            let number = self.number(k, place);
             self.later.remove(number);
-            return self.later.insert(self.round, rounds.min(HORIZON), number);
+            return self.later.insert(number, rounds, self.round);
         }
         self.forget(k, places);
         if self.is_empty() && rounds < HORIZON {
@@ -198,7 +197,7 @@ impl Calendar {
             self.bits.insert(if rounds == 2 { NEXT } else { SOON }, number);
         } else {
             place.note = Note::Later;
-            self.later.insert(self.round, rounds.min(HORIZON), number as u32);
+            self.later.insert(number, rounds, self.round);
         }
     }
 
@@ -214,7 +213,7 @@ impl Calendar {
                 self.bits.remove(number);
                 self.near -= 1;
             }
-            Note::Later => self.later.remove(number as u32),
+            Note::Later => self.later.remove(number),
         }
     }
 
@@ -298,23 +297,22 @@ impl Calendar {
     #[inline(never)]
     fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         self.steps += 1;
-        let (round, number) = self.later.get(0)?;
+        let (round, number) = self.later.first()?;
         let k = self.place(number as usize);
         let place = &mut places[k];
         if self.round.wrapping_add(self.rounds(k, place)) != round
-            || self.later.get(1).is_some_and(|(second, _)| second.wrapping_sub(round) <= 2)
+            || self.later.second().is_some_and(|(second, _)| second.wrapping_sub(round) <= 2)
         {
             return None;
         }
         // It stays there until its next candidate is noted.
         self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
         place.settle(place.due);
-        let last = self.later.last_of_row();
-        if last != NIL {
-            prefetch(&places[self.place(last as usize)]);
+        let [soon, later] = self.later.ahead().map(|number| number.map(|number| self.place(number)));
+        if let Some(later) = later {
+            prefetch(&places[later]);
         }
-        let soon = self.later.get(SOON_AT).map_or(NIL, |(_, number)| self.place(number as usize) as u32);
-        Some((k, soon))
+        Some((k, soon.map_or(NIL, |soon| soon as u32)))
     }
 
     /// The same if none of the group has missed a grant.
@@ -351,7 +349,7 @@ impl Calendar {
         if self.bits.has_next() {
             return Some(2);
         }
-        self.later.get(0).map(|(round, _)| round.wrapping_sub(self.round))
+        self.later.first().map(|(round, _)| round.wrapping_sub(self.round))
     }
 
     /// Lets so many rounds pass, nobody coming near by them.
@@ -375,7 +373,7 @@ impl Calendar {
         if self.bits.has_next() {
             self.steps += self.bits.absorb();
         }
-        while let Some((round, number)) = self.later.get(0) {
+        while let Some((round, number)) = self.later.first() {
             if round.wrapping_sub(self.round) > 2 {
                 return;
             }
