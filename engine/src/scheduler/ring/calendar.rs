@@ -46,7 +46,8 @@ pub(super) struct Calendar {
     /// Places that are bits.
     pub(super) near: usize,
     bits: Bits,
-    later: Later,
+    /// Apart from what every decision needs.
+    later: Box<Later>,
     /// Passes that places have missed; empty while none has. A Fenwick tree of differences.
     missed: Vec<u64>,
     /// Words, nodes and places looked at.
@@ -76,7 +77,7 @@ impl Calendar {
             alone: NIL,
             near: 0,
             bits: Bits::new(size),
-            later: Later::new(size),
+            later: Box::new(Later::new(size)),
             missed: Vec::new(),
             steps: 0,
         }
