@@ -6,6 +6,7 @@
 
 use super::Scheduler;
 use super::slab::NIL;
+use crate::policy::ClassId;
 use crate::sync::prefetch;
 
 /// Slots that were asked for when the sweep came to the last two classes, the latest first: heads, those behind them, and
@@ -22,10 +23,10 @@ impl<T> Scheduler<T> {
     /// were asked for before.
     #[inline(never)]
     pub(super) fn look_ahead(&mut self, head: u32) {
-        let Self { slab, lanes, classes, ring, ahead, .. } = self;
-        if let Some(class) = ring.ahead_of_order() {
-            prefetch(&classes[class.index()]);
+        if let Some(class) = self.ring.ahead_of_order() {
+            return self.look_ahead_out_of_order(head, class);
         }
+        let Self { slab, lanes, ahead, .. } = self;
         let behind = |slot| slab.get(slot).map_or((NIL, NIL), |hot| (hot.next, hot.lane));
         let Ahead([heads, seconds, thirds]) = *ahead;
         let (second, lane) = behind(heads[1]);
@@ -42,5 +43,30 @@ impl<T> Scheduler<T> {
             slab.prefetch(slot);
         }
         *ahead = Ahead([[head, heads[0]], [second, seconds[0]], [third, thirds[0]]]);
+    }
+
+    /// The same if its class will send only one request and then wait for long: what is behind the next head is not needed.
+    #[inline(never)]
+    fn look_ahead_out_of_order(&mut self, head: u32, class: ClassId) {
+        let Self { slab, lanes, classes, ahead, .. } = self;
+        prefetch(&classes[class.index()]);
+        slab.prefetch(head);
+        let Ahead([heads, seconds, _]) = *ahead;
+        let mut second = NIL;
+        if let Some(hot) = slab.get(heads[1]) {
+            second = hot.next;
+            if let Some(lane) = lanes.get(hot.lane) {
+                prefetch(lane);
+            }
+            if let Some(next) = slab.get(second) {
+                prefetch(next);
+            }
+        }
+        // Who is served often asks again: its next request is put behind the last one.
+        let lane = slab.get(seconds[1]).and_then(|hot| lanes.get(hot.lane));
+        if let Some(last) = lane.and_then(|lane| slab.get(lane.last())) {
+            prefetch(last);
+        }
+        *ahead = Ahead([[head, heads[0]], [second, seconds[0]], [NIL; 2]]);
     }
 }

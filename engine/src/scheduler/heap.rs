@@ -61,29 +61,6 @@ impl<K: HeapKey> IndexedHeap<K> {
         self.keys.first().copied()
     }
 
-    /// The smallest of those below a position, and where it is; of keys that tie, any. Below the first position it is the
-    /// smallest but one of all.
-    #[inline]
-    pub(super) fn least_below(&self, at: usize) -> Option<(usize, K)> {
-        let first = at * ARITY + 1;
-        let children = self.keys.get(first..).filter(|children| !children.is_empty())?;
-        let least = match children.first_chunk() {
-            Some([k0, k1, k2, k3]) => {
-                let (second, fourth) = (k1.is_before(k0), k3.is_before(k2));
-                let (a, b) = (select_unpredictable(second, k1, k0), select_unpredictable(fourth, k3, k2));
-                select_unpredictable(b.is_before(a), 2 + usize::from(fourth), usize::from(second))
-            }
-            None => {
-                (1..children.len()).fold(0, |a, b| if children[b].is_before(&children[a]) { b } else { a })
-            }
-        };
-        Some((first + least, children[least]))
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// All keys, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = K> + '_ {
         self.keys.iter().copied()
@@ -254,7 +231,6 @@ mod tests {
                 }
                 list.sort();
                 prop_assert_eq!(heap.peek(), list.first().copied());
-                prop_assert_eq!(heap.least_below(0).map(|(_, k)| k.0 / 8), list.get(1).map(|k| k.0 / 8));
                 for (at, k) in heap.keys.iter().enumerate() {
                     prop_assert_eq!(owner.at[k.1 as usize], at as u32);
                 }

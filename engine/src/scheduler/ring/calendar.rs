@@ -4,7 +4,7 @@
 //! grants passes the places of the ring in order, again and again, and grants each class that it passes one quantum.
 //! So the class at place *p* has been granted `round + [p < cursor]` times, and a class that needs *n* more grants now can
 //! pay when that number, its **due**, is *n* higher. Nothing has to be done to a class that the sweep passes. Those that
-//! are due in this round or the next are bits, found by find-first-set; later ones are in a heap. A class that is alone
+//! are due in this round or the next are bits, found by find-first-set; later ones are in a tournament. A class that is alone
 //! in its group is in neither: there is nothing to search.
 //!
 //! While its gate is closed a group is not granted anything, and its own sweep stands still. When the gate opens the
@@ -15,38 +15,13 @@
 use std::ops::Range;
 
 use super::bits::{Bits, NEXT, SOON};
+use super::later::{HORIZON, Later};
 use super::place::{Note, Place};
-use crate::scheduler::heap::{HeapKey, IndexedHeap};
 use crate::scheduler::slab::NIL;
 use crate::sync::prefetch;
 
-/// Most rounds that a key in the heap looks ahead. What is due later is looked at again then. So keys that are compared
-/// differ by less than 2⁶³, and the count of rounds may wrap.
-const HORIZON: u64 = 1 << 62;
-
 /// So many classes ahead of the sweep are looked at, if there are as many.
 const LEAD: u32 = 8;
-
-/// A place that is due in a round to come.
-#[derive(Clone, Copy, Debug)]
-struct Later {
-    round: u64,
-    /// Number of the place in the group.
-    number: u32,
-}
-
-impl HeapKey for Later {
-    #[inline]
-    fn item(self) -> u32 {
-        self.number
-    }
-
-    /// Places that are due at the same time are found by their bits in the end: no need to order them here.
-    #[inline]
-    fn is_before(&self, other: &Self) -> bool {
-        (self.round.wrapping_sub(other.round) as i64) < 0
-    }
-}
 
 /// The group of the classes that have a candidate whether their gate is open or not.
 pub(super) const ALWAYS: u32 = 0;
@@ -64,14 +39,15 @@ pub(super) struct Calendar {
     round: u64,
     /// The places of the group; no list if it is every place of the ring.
     members: Box<[u32]>,
-    /// The only place that is noted, or [`NIL`]: then they are bits or in the heap.
+    /// How many these are.
+    size: usize,
+    /// The only place that is noted, or [`NIL`]: then they are bits or due later.
     alone: u32,
     /// Places that are bits.
     pub(super) near: usize,
     bits: Bits,
-    later: IndexedHeap<Later>,
-    /// Where each number is in the heap: dense, because a heap that is sifted writes many.
-    positions: Box<[u32]>,
+    /// Apart from what every decision needs.
+    later: Box<Later>,
     /// Passes that places have missed; empty while none has. A Fenwick tree of differences.
     missed: Vec<u64>,
     /// Words, nodes and places looked at.
@@ -97,11 +73,11 @@ impl Calendar {
             closed_at: 0,
             round: 0,
             members,
+            size,
             alone: NIL,
             near: 0,
             bits: Bits::new(size),
-            later: IndexedHeap::default(),
-            positions: vec![NIL; size].into(),
+            later: Box::new(Later::new(size)),
             missed: Vec::new(),
             steps: 0,
         }
@@ -198,8 +174,8 @@ impl Calendar {
         if place.note == Note::Later && rounds > 2 {
             self.steps += 1;
             let number = self.number(k, place);
-            let later = self.later(rounds, number);
-            return self.later.update(self.positions[number], later, &mut self.positions[..]);
+            self.later.remove(number);
+            return self.later.insert(number, rounds, self.round);
         }
         self.forget(k, places);
         if self.is_empty() && rounds < HORIZON {
@@ -213,11 +189,6 @@ impl Calendar {
         self.put(k, rounds, places);
     }
 
-    /// The key in the heap of a place that is due so many rounds later.
-    fn later(&self, rounds: u64, number: usize) -> Later {
-        Later { round: self.round.wrapping_add(rounds.min(HORIZON)), number: number as u32 }
-    }
-
     fn put(&mut self, k: usize, rounds: u64, places: &mut [Place]) {
         self.steps += 1;
         let place = &mut places[k];
@@ -227,7 +198,7 @@ impl Calendar {
             self.bits.insert(if rounds == 2 { NEXT } else { SOON }, number);
         } else {
             place.note = Note::Later;
-            self.later.push(self.later(rounds, number), &mut self.positions[..]);
+            self.later.insert(number, rounds, self.round);
         }
     }
 
@@ -243,7 +214,7 @@ impl Calendar {
                 self.bits.remove(number);
                 self.near -= 1;
             }
-            Note::Later => _ = self.later.remove(self.positions[number], &mut self.positions[..]),
+            Note::Later => self.later.remove(number),
         }
     }
 
@@ -327,32 +298,22 @@ impl Calendar {
     #[inline(never)]
     fn leap_to_the_least(&mut self, cursor: usize, places: &mut [Place]) -> Option<(usize, u32)> {
         self.steps += 1;
-        let least = self.later.peek()?;
-        let second = self.later.least_below(0);
-        let k = self.place(least.number as usize);
+        let (round, number) = self.later.first()?;
+        let k = self.place(number as usize);
         let place = &mut places[k];
-        if self.round.wrapping_add(self.rounds(k, place)) != least.round
-            || second.is_some_and(|(_, second)| second.round.wrapping_sub(least.round) <= 2)
+        if self.round.wrapping_add(self.rounds(k, place)) != round
+            || self.later.second().is_some_and(|(second, _)| second.wrapping_sub(round) <= 2)
         {
             return None;
         }
-        // It stays in the heap until its next candidate is noted.
+        // It stays there until its next candidate is noted.
         self.rounds_pass(place.due.wrapping_sub(self.passes_while_open(k, cursor, place)));
         place.settle(place.due);
-        Some((k, self.look_ahead(second, places)))
-    }
-
-    /// A place that will soon be the nearest: who comes up when the second nearest leaves its position, and then stays there for
-    /// some decisions. The place of the one that follows it is asked for.
-    #[inline]
-    fn look_ahead(&self, second: Option<(usize, Later)>, places: &[Place]) -> u32 {
-        let below = |(at, _)| self.later.least_below(at);
-        let place = |(_, later): (usize, Later)| self.place(later.number as usize);
-        let soon = second.and_then(below);
-        if let Some(place) = soon.and_then(below).map(place) {
-            prefetch(&places[place]);
+        let [soon, later] = self.later.ahead().map(|number| number.map(|number| self.place(number)));
+        if let Some(later) = later {
+            prefetch(&places[later]);
         }
-        soon.map_or(NIL, |soon| place(soon) as u32)
+        Some((k, soon.map_or(NIL, |soon| soon as u32)))
     }
 
     /// The same if none of the group has missed a grant.
@@ -389,7 +350,7 @@ impl Calendar {
         if self.bits.has_next() {
             return Some(2);
         }
-        self.later.peek().map(|later| later.round.wrapping_sub(self.round))
+        self.later.first().map(|(round, _)| round.wrapping_sub(self.round))
     }
 
     /// Lets so many rounds pass, nobody coming near by them.
@@ -413,12 +374,12 @@ impl Calendar {
         if self.bits.has_next() {
             self.steps += self.bits.absorb();
         }
-        while let Some(later) = self.later.peek() {
-            if later.round.wrapping_sub(self.round) > 2 {
+        while let Some((round, number)) = self.later.first() {
+            if round.wrapping_sub(self.round) > 2 {
                 return;
             }
-            self.later.remove(0, &mut self.positions[..]);
-            let k = self.place(later.number as usize);
+            self.later.remove_first();
+            let k = self.place(number as usize);
             self.put(k, self.rounds(k, &places[k]), places);
         }
     }
@@ -441,7 +402,7 @@ impl Calendar {
     }
 
     fn miss(&mut self, places: Range<usize>) {
-        self.missed.resize(self.positions.len() + 1, 0);
+        self.missed.resize(self.size + 1, 0);
         for (place, difference) in [(places.start, 1), (places.end, u64::MAX)] {
             let mut at = self.number_from(place).saturating_add(1);
             while at < self.missed.len() {

@@ -15,6 +15,7 @@
 
 mod bits;
 mod calendar;
+mod later;
 mod place;
 mod sweep;
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(super) enum Note {
     Soon,
     /// By a bit: due one round later. Since then that round may have begun.
     Next,
-    /// In the heap: due later still.
+    /// In the tournament: due later still.
     Later,
     /// Nowhere: it has no candidate.
     None,
