@@ -83,9 +83,8 @@ impl Admission {
     }
 
     /// Of a request that was answered at once.
-    pub(super) fn answered(request: Request, answer: Answer) -> Self {
-        let answer = answer.map_err(|reason| Box::new(Rejected { reason, request }));
-        Self { state: State::Answered(answer), span: RequestSpan::none() }
+    pub(super) fn answered(answer: Result<Permit, Box<Rejected>>, span: RequestSpan) -> Self {
+        Self { state: State::Answered(answer), span }
     }
 
     /// Lets `span` follow it.

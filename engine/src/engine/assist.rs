@@ -3,17 +3,15 @@
 use super::admission::{Answer, asked};
 use super::arbiter::Arbiter;
 use super::contain::contained;
-use super::guard::ClassChoice;
-use super::shared::Routes;
-use crate::request::{Request, Snapshot};
+use super::shared::{Entry, Routes};
+use crate::request::Request;
 use crate::sync::lend::{Desk, Look};
 use crate::time::Timestamp;
 
 /// A request that comes to the desk itself, before it is in any queue.
 pub(super) struct Visit<'a> {
     pub(super) request: &'a Request,
-    pub(super) choice: &'a ClassChoice,
-    pub(super) snapshot: &'a mut Snapshot,
+    pub(super) entry: &'a mut Entry,
     /// When it came in, if that is noted.
     pub(super) arrival: &'a mut Option<Timestamp>,
     /// Whether the name of its class is of interest.
@@ -39,7 +37,7 @@ impl Arbiter {
         visit.outcome.was_there = true;
         let done = contained(|| self.answer_visit(&mut visit));
         if visit.outcome.answer.is_none() {
-            self.shared.arrival(visit.snapshot, visit.arrival);
+            self.shared.arrival(&mut visit.entry.snapshot, visit.arrival);
         }
         self.died |= done.is_none();
         !self.died
@@ -51,7 +49,7 @@ impl Arbiter {
         if self.more || self.has_work(false) {
             return;
         }
-        let Visit { request, choice, snapshot, arrival, wants_name, outcome } = visit;
+        let Visit { request, entry: Entry { snapshot, choice }, arrival, wants_name, outcome } = visit;
         // These may take long, and may ask when the request came in.
         let has_hooks = self.desk.observers.any() || self.desk.scheduler.has_selector();
         // Who knows when it came may be late by now.

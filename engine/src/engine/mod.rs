@@ -46,7 +46,7 @@ use admission::{Handle, asked};
 use arbiter::Arbiter;
 use assist::{Visit, Visited};
 use counts::count;
-use shared::{Phase, Shared};
+use shared::{Entry, Phase, Shared};
 use span::RequestSpan;
 
 /// What the arbiter does when there is nothing to do.
@@ -129,77 +129,89 @@ impl Engine {
     /// The request makes no sense, its deadline is over, its class's ingress queue is full, or the engine is closed or
     /// draining. The request comes back with the reason.
     pub fn admit(&self, request: Request) -> Result<Admission, Rejected> {
-        let shared = &self.handle.shared;
+        let shared = &*self.handle.shared;
         // A look at the clock is a tenth of an answer at once, which does not need it.
         let is_timed = request.deadline.is_some() || shared.guard.is_some() || !shared.notifier.is_quiet();
         let mut arrival = is_timed.then(|| shared.clock.now());
-        let mut span = RequestSpan::open();
-        let (mut request, mut again) = (request, false);
-        loop {
-            // Changed where it is: each move of an answer costs.
-            let mut admitted = self.admit_by_current_policy(request, &mut arrival, &span, &mut again);
-            match &mut admitted {
-                Ok(admission) => admission.follow(std::mem::replace(&mut span, RequestSpan::none())),
-                Err(_) if again => {}
-                Err(rejected) => span.refused(&rejected.reason),
-            }
-            match admitted {
-                Err(rejected) if std::mem::take(&mut again) => request = rejected.request,
-                admitted => return admitted,
-            }
-        }
-    }
-
-    /// Tells by `again` that the class went between the look at the policy and the push, and by `arrival` when the request came
-    /// in if that was not known.
-    fn admit_by_current_policy(
-        &self,
-        request: Request,
-        arrival: &mut Option<Timestamp>,
-        span: &RequestSpan,
-        again: &mut bool,
-    ) -> Result<Admission, Rejected> {
-        let shared = &*self.handle.shared;
-        if shared.phase() != Phase::Open {
-            count(&shared.door.closed);
-            return Err(Rejected { reason: shared.closed(), request });
-        }
-        let mut snapshot = match request.snapshot(arrival.unwrap_or(Timestamp::ZERO)) {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                count(&shared.door.invalid);
-                return Err(Rejected { reason: Reason::Invalid(error), request });
+        let span = RequestSpan::open();
+        let mut entry = match shared.entry(&request, arrival) {
+            Ok(entry) => entry,
+            Err(reason) => {
+                span.refused(&reason);
+                return Err(Rejected { reason, request });
             }
         };
-        let choice = match &shared.guard {
-            Some(guard) if request.class.is_some() => guard.0.choose(&request),
-            _ => ClassChoice::AsAsked,
-        };
-        let clamped = choice != ClassChoice::AsAsked;
-        let is_late = snapshot.deadline().is_some_and(|deadline| deadline <= snapshot.arrival());
         let mut visited = Visited::default();
-        if !is_late {
+        if !entry.is_late() {
             shared.notifier.visit(|arbiter: &mut Arbiter| {
                 arbiter.admit_at_once(Visit {
                     request: &request,
-                    choice: &choice,
-                    snapshot: &mut snapshot,
-                    arrival,
+                    entry: &mut entry,
+                    arrival: &mut arrival,
                     wants_name: span.is_heard(),
                     outcome: &mut visited,
                 })
             });
         }
-        if let Some(answer) = visited.answer {
-            // Who hears of it is the caller's, and comes when the desk is laid down.
-            if let Some(class) = visited.class {
-                span.classified(&class, snapshot.cost());
-            }
-            if clamped {
-                count(&shared.door.clamped);
-            }
-            return Ok(Admission::answered(request, answer));
+        let Some(answer) = visited.answer else {
+            return self.admit_by_queue(request, entry, arrival, visited.was_there, span);
+        };
+        // Who hears of it is the caller's, and comes when the desk is laid down.
+        if let Some(class) = visited.class {
+            span.classified(&class, entry.snapshot.cost());
         }
+        if entry.is_clamped() {
+            count(&shared.door.clamped);
+        }
+        Ok(Admission::answered(answer.map_err(|reason| Box::new(Rejected { reason, request })), span))
+    }
+
+    #[inline(never)]
+    fn admit_by_queue(
+        &self,
+        mut request: Request,
+        mut entry: Entry,
+        mut arrival: Option<Timestamp>,
+        was_there: bool,
+        span: RequestSpan,
+    ) -> Result<Admission, Rejected> {
+        let mut again = false;
+        loop {
+            match self.push(request, entry, &mut arrival, was_there, &span, &mut again) {
+                Ok(mut admission) => {
+                    admission.follow(span);
+                    return Ok(admission);
+                }
+                Err(rejected) if std::mem::take(&mut again) => request = rejected.request,
+                Err(rejected) => {
+                    span.refused(&rejected.reason);
+                    return Err(rejected);
+                }
+            }
+            entry = match self.handle.shared.entry(&request, arrival) {
+                Ok(entry) => entry,
+                Err(reason) => {
+                    span.refused(&reason);
+                    return Err(Rejected { reason, request });
+                }
+            };
+        }
+    }
+
+    /// Pushes a request into the queue of its class. Tells by `again` that the class went between the look at the policy and
+    /// that.
+    fn push(
+        &self,
+        request: Request,
+        entry: Entry,
+        arrival: &mut Option<Timestamp>,
+        was_there: bool,
+        span: &RequestSpan,
+        again: &mut bool,
+    ) -> Result<Admission, Rejected> {
+        let shared = &*self.handle.shared;
+        let (is_late, is_clamped) = (entry.is_late(), entry.is_clamped());
+        let Entry { mut snapshot, choice } = entry;
         let arrival = shared.arrival(&mut snapshot, arrival);
         shared.routes.with(|routes| {
             let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
@@ -215,12 +227,12 @@ impl Engine {
                 Ok(()) => {
                     route.mark.mark();
                     // A visit and a guard take as long as they take.
-                    if visited.was_there || shared.guard.is_some() {
+                    if was_there || shared.guard.is_some() {
                         shared.notifier.notify();
                     } else {
                         shared.notifier.notify_at(arrival);
                     }
-                    if clamped {
+                    if is_clamped {
                         count(&shared.door.clamped);
                     }
                     Ok(admission)

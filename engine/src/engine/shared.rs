@@ -1,12 +1,12 @@
 //! What callers and the arbiter share.
 
 use super::admission::Item;
-use super::counts::{ClassDoor, Door, Wanted};
-use super::guard::Guard;
+use super::counts::{ClassDoor, Door, Wanted, count};
+use super::guard::{ClassChoice, Guard};
 use super::marks::Mark;
 use crate::error::Reason;
 use crate::policy::{ClassId, Profile};
-use crate::request::Snapshot;
+use crate::request::{Request, Snapshot};
 use crate::sync::clock::Clock;
 use crate::sync::ingress::{ABANDONED, Producer};
 use crate::sync::load::{EndpointLoad, Releases};
@@ -72,6 +72,23 @@ pub(super) struct Route {
     pub(super) door: Arc<ClassDoor>,
 }
 
+/// What goes in with a request.
+pub(super) struct Entry {
+    pub(super) snapshot: Snapshot,
+    /// What the class guard made of the class that the request names.
+    pub(super) choice: ClassChoice,
+}
+
+impl Entry {
+    pub(super) fn is_late(&self) -> bool {
+        self.snapshot.deadline().is_some_and(|deadline| deadline <= self.snapshot.arrival())
+    }
+
+    pub(super) fn is_clamped(&self) -> bool {
+        self.choice != ClassChoice::AsAsked
+    }
+}
+
 /// How far the engine is from its end. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -125,6 +142,28 @@ impl Shared {
         // Relaxed: `notify` orders it before the look at the arbiter's sleep.
         self.phase.fetch_max(phase as u8, Ordering::Relaxed);
         self.notifier.notify();
+    }
+
+    /// What is frozen of a request that came in at `arrival`, or at a time that is to be noted; why it does not come in.
+    // Inlined: else all of it would be copied.
+    #[inline(always)]
+    pub(super) fn entry(&self, request: &Request, arrival: Option<Timestamp>) -> Result<Entry, Reason> {
+        if self.phase() != Phase::Open {
+            count(&self.door.closed);
+            return Err(self.closed());
+        }
+        let snapshot = match request.snapshot(arrival.unwrap_or(Timestamp::ZERO)) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                count(&self.door.invalid);
+                return Err(Reason::Invalid(error));
+            }
+        };
+        let choice = match &self.guard {
+            Some(guard) if request.class.is_some() => guard.0.choose(request),
+            _ => ClassChoice::AsAsked,
+        };
+        Ok(Entry { snapshot, choice })
     }
 
     /// When a request came in: now, if that was not noted before.

@@ -18,7 +18,7 @@
 //! anybody has objected, give up. The look is the owner's, who may touch the desk. A notifier that finds another owner at
 //! work does nothing: that one looks again.
 
-use std::any::Any;
+use std::any::TypeId;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ const LOOKS: u32 = 8;
 const PAUSES: u32 = 100;
 
 /// Work that can be lent.
-pub trait Desk: Send + Any {
+pub trait Desk: Send + 'static {
     /// Does some of what there is to do, for a bounded time; `now` is from a moment ago, if given. Returns whether it
     /// can be laid down; if not, it goes to the sleeper.
     fn assist(&mut self, now: Option<Timestamp>) -> bool;
@@ -67,7 +67,14 @@ pub struct Look {
 
 /// The desk, while it is lent.
 #[derive(Debug)]
-pub(super) struct Lent(UnsafeCell<Option<NonNull<dyn Desk>>>);
+pub(super) struct Lent(UnsafeCell<Option<Lending>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Lending {
+    desk: NonNull<dyn Desk>,
+    /// The type of the desk.
+    kind: TypeId,
+}
 
 // SAFETY: only the owner by the table above looks into the cell, and the transitions order one owner after the other.
 // What it points to is `Send`, and borrowed mutably by the sleeper's thread as long as the cell names it.
@@ -89,18 +96,35 @@ impl Lent {
     /// # Safety
     /// The caller is the owner.
     unsafe fn with<R>(&self, f: impl FnOnce(&mut dyn Desk) -> R) -> R {
-        self.0.with_mut(|desk| {
+        self.0.with_mut(|lending| {
             // SAFETY: the caller's promise: nobody else is in the cell or at the desk, which `lend` keeps borrowed.
-            let desk = unsafe { (*desk).expect("it is lent").as_mut() };
+            let desk = unsafe { (*lending).expect("it is lent").desk.as_mut() };
             f(desk)
+        })
+    }
+
+    /// The same for a desk of a certain kind.
+    ///
+    /// # Safety
+    /// The caller is the owner.
+    ///
+    /// # Panics
+    /// If the desk is of another kind.
+    unsafe fn with_kind<D: Desk, R>(&self, f: impl FnOnce(&mut D) -> R) -> R {
+        self.0.with_mut(|lending| {
+            // SAFETY: the caller's promise: nobody else is in the cell.
+            let Lending { desk, kind } = unsafe { *lending }.expect("it is lent");
+            assert!(kind == TypeId::of::<D>(), "a desk of this kind");
+            // SAFETY: the caller's promise: nobody else is at the desk, which `lend` keeps borrowed. It is a `D`.
+            f(unsafe { desk.cast::<D>().as_mut() })
         })
     }
 
     /// # Safety
     /// The caller is the owner.
-    unsafe fn set(&self, to: Option<NonNull<dyn Desk>>) {
+    unsafe fn set(&self, to: Option<Lending>) {
         // SAFETY: the caller's promise: nobody else is in the cell.
-        self.0.with_mut(|desk| unsafe { *desk = to });
+        self.0.with_mut(|lending| unsafe { *lending = to });
     }
 }
 
@@ -180,7 +204,7 @@ impl Shared {
     fn assist(&self, news: News) {
         let mut now = if let News::Work(now) = news { now } else { None };
         // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`.
-        unsafe { self.work(|desk| desk.assist(now.take())) }
+        unsafe { self.work(|lent| lent.with(|desk| desk.assist(now.take()))) }
     }
 
     /// Does some work at the desk, then what else there is to do, and lays it down. `first` returns whether it can be laid
@@ -188,16 +212,15 @@ impl Shared {
     ///
     /// # Safety
     /// The caller is the owner, and is none any more afterwards.
-    unsafe fn work(&self, first: impl FnOnce(&mut dyn Desk) -> bool) {
+    unsafe fn work(&self, first: impl FnOnce(&Lent) -> bool) {
         let (_here, borrowed) = (Here::at(self), Borrowed(self));
         point(Step::Borrowed);
-        // SAFETY: the caller's promise, and nobody has left since.
-        let mut can_rest = unsafe { self.lent().with(first) };
+        let mut can_rest = first(self.lent());
         for _ in 0..ROUNDS {
             if !can_rest {
                 break;
             }
-            // SAFETY: as above.
+            // SAFETY: the caller's promise, and nobody has left since.
             match unsafe { self.leave(ASSISTED) } {
                 Left::Free => return std::mem::forget(borrowed),
                 // SAFETY: as above.
@@ -239,9 +262,7 @@ impl Shared {
             self.state.compare_exchange(ASLEEP_QUIET, ASSISTED | QUIET, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_ok() {
             // SAFETY: this thread has swapped `ASLEEP` for `ASSISTED`.
-            unsafe {
-                self.work(|desk| first((desk as &mut dyn Any).downcast_mut().expect("a desk of this kind")));
-            }
+            unsafe { self.work(|lent| lent.with_kind(first)) };
         }
     }
 
@@ -281,7 +302,7 @@ impl Shared {
     }
 
     pub(super) fn lend<T: Desk + 'static>(&self, desk: &mut T, limit: Option<Duration>) -> bool {
-        let desk: NonNull<dyn Desk> = NonNull::from(desk);
+        let desk = Lending { desk: NonNull::from(desk), kind: TypeId::of::<T>() };
         // SAFETY: this is the sleeper's thread, which is awake: the desk is its own.
         unsafe { self.lent().set(Some(desk)) };
         // SAFETY: as above.
