@@ -1,41 +1,18 @@
 //! Once warm, the arbiter allocates nothing per request.
 
+mod counting;
 mod threaded;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use counting::ALLOCATIONS;
 use tollgate::metrics::Metrics;
 use tollgate::policy::{ClassSpec, PolicySpec, Profile, QueuePolicy};
 use tollgate::{
     CachedOn, Candidates, Constraints, EndpointIndex, Engine, Pin, Request, Selector, Worker, WorkerId,
     WorkerSnapshot,
 };
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system allocator unchanged; counting touches a thread-local without destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Runs on the arbiter thread, so it can tell what that thread has allocated.
 struct Spy(Arc<AtomicU64>);

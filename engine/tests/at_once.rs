@@ -1,10 +1,9 @@
 //! Requests that find nothing waiting at an engine whose callers assist: answered past the queues, as if they had been
 //! through them.
 
+mod counting;
 mod threaded;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::{Sender, channel};
@@ -13,6 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use counting::ALLOCATIONS;
 use threaded::{at_rest, class, drained, exclusive, one_slot, permit, profile, waits, worker};
 use tollgate::{
     Admission, CachedOn, Candidates, ClassChoice, EndpointIndex, Engine, EngineBuilder, Idle, LeastLoaded,
@@ -21,29 +21,6 @@ use tollgate::{
 
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system allocator unchanged; counting touches a thread-local without destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn built(workers: Vec<Worker>, build: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Engine {
     let builder = Engine::builder(profile(vec![exclusive("one", 4), class("any", 1)]))
