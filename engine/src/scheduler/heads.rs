@@ -4,7 +4,7 @@ use super::class::Class;
 use super::expiry::Expiries;
 use super::lane::{Lane, LaneId};
 use super::pool::Pool;
-use super::slab::{Head, NIL, Place, Slab};
+use super::slab::{Head, Kind, NIL, Slab};
 use super::{Scheduler, masks, ring};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
@@ -61,7 +61,7 @@ impl<T> Scheduler<T> {
         let lane = &mut lanes[hot.lane];
         let class = &mut classes[lane.class as usize];
         class.subtract(&slab.request(slot).snapshot);
-        let head = if hot.is_usual() && lane.first() == slot {
+        let head = if hot.kind == Kind::USUAL && lane.first() == slot {
             slab.vacate(slot);
             match lane.unlink_first(hot.next, slab) {
                 // Nearly always: nothing but the run is in the class.
@@ -107,7 +107,7 @@ impl<T> Scheduler<T> {
             return exact.forget(id, ranks);
         };
         let endpoints = lane.endpoints.0 as usize..lane.endpoints.1 as usize;
-        exact.note(id, head.key, pool.exact_open(*view, endpoints, head.mask), ranks)
+        exact.note(id, head.key, pool.exact_open(*view, endpoints, head.kind.mask()), ranks)
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
@@ -133,7 +133,7 @@ impl<T> Scheduler<T> {
     /// The head of a class's shared lane with its mask.
     pub(super) fn shared_head(&self, class: ClassId) -> Option<(u32, u32)> {
         let slot = self.lanes[self.classes[class.index()].shared].head(&self.slab)?;
-        Some((slot, self.slab.hot(slot).mask))
+        Some((slot, self.slab.hot(slot).kind.mask()))
     }
 
     /// The best dispatchable head of a class while its pool gate is open, and while it is closed, by the head of its shared
@@ -209,14 +209,14 @@ fn unlink_unusual<T>(
 ) -> Option<Head> {
     let hot = *slab.hot(slot);
     lane.unlink(slot, &hot, slab);
-    if hot.place != Place::Run {
+    if !hot.kind.in_run() {
         class.ages.remove(slot, slab);
     }
-    if hot.expires {
+    if hot.kind.expires() {
         expiries.remove(slot, slab);
     }
-    if hot.mask != masks::NO_MASK {
-        pool.release_mask(hot.mask);
+    if hot.kind.mask() != masks::NO_MASK {
+        pool.release_mask(hot.kind.mask());
     }
     slab.vacate(slot);
     if hot.lane == class.shared { usual_head(class, lane, slab) } else { None }

@@ -88,7 +88,7 @@ impl Lane {
             *slab.hot_mut(slot) = hot;
             return (self.push_to_heap(slot, repeat, slab), false);
         }
-        *slab.hot_mut(slot) = Hot { before: last, next: NIL, place: Place::Run, ..hot };
+        *slab.hot_mut(slot) = Hot { before: last, next: NIL, ..hot };
         self.last = slot;
         if last != NIL {
             slab.hot_mut(last).next = slot;
@@ -111,7 +111,7 @@ impl Lane {
             let first = std::mem::replace(&mut self.first, slot);
             slab.hot_mut(first).before = slot;
             let hot = slab.hot_mut(slot);
-            (hot.before, hot.next, hot.place) = (NIL, first, Place::Front);
+            (hot.before, hot.next, hot.kind) = (NIL, first, hot.kind.at(Place::Front));
             if self.front == NIL {
                 self.front = slot;
             }
@@ -123,19 +123,19 @@ impl Lane {
             if let Some(tail) = tail {
                 slab.hot_mut(tail).next = slot;
                 let hot = slab.hot_mut(slot);
-                (hot.before, hot.next, hot.place) = (tail, NIL, Place::Member);
+                (hot.before, hot.next, hot.kind) = (tail, NIL, hot.kind.at(Place::Member));
                 return false;
             }
         }
         let hot = slab.hot_mut(slot);
-        (hot.next, hot.place) = (NIL, Place::Leader);
+        (hot.next, hot.kind) = (NIL, hot.kind.at(Place::Leader));
         heap.push(ShortKey::new(key, slot), slab);
         false
     }
 
     /// Takes the request in `slot`, which is `hot`, out of the order; the slab keeps it.
     pub(super) fn unlink<T>(&mut self, slot: u32, hot: &Hot, slab: &mut Slab<T>) {
-        match hot.place {
+        match hot.kind.place() {
             Place::Leader | Place::Member => {
                 self.len -= 1;
                 self.unlink_from_heap(slot, slab);
@@ -184,9 +184,9 @@ impl Lane {
 
     #[inline(never)]
     fn unlink_from_heap<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
-        let Hot { key, before, next, place, .. } = *slab.hot(slot);
+        let Hot { key, before, next, kind, .. } = *slab.hot(slot);
         let Others { heap, tails } = &mut **self.others.as_mut().expect("the request is among them");
-        if place == Place::Member {
+        if kind.place() == Place::Member {
             slab.hot_mut(before).next = next;
             if next == NIL {
                 let tails = tails.as_mut().expect("who is behind a leader was gathered");
@@ -204,7 +204,7 @@ impl Lane {
             }
         } else {
             let hot = slab.hot_mut(next);
-            hot.place = Place::Leader;
+            hot.kind = hot.kind.at(Place::Leader);
             let key = hot.key;
             heap.replace(at, ShortKey::new(key, next), slab);
         }

@@ -56,6 +56,7 @@ use crate::error::{LimitReached, Reason};
 use crate::policy::{ClassId, Profile};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
+use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use ahead::Ahead;
 use class::{Admitted, Class};
@@ -65,7 +66,7 @@ use lane::LaneId;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
-use slab::{Hot, NIL, Place, Slab};
+use slab::{Hot, Kind, NIL, Slab};
 use untold::Untold;
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
@@ -267,9 +268,9 @@ impl<T> Scheduler<T> {
             Some(pin) => lanes.exact(class.0, pin, pool, ring),
             None => state.shared,
         };
-        let mask = match constrained {
-            true => pool.acquire_mask(&slab.request(name.slot).snapshot),
-            false => masks::NO_MASK,
+        let kind = match (constrained, expiry) {
+            (false, None) => Kind::USUAL,
+            _ => unusual_kind(name.slot, expiry, slab, &mut self.expiries, pool),
         };
         let hot = Hot {
             key,
@@ -277,15 +278,10 @@ impl<T> Scheduler<T> {
             before: NIL,
             next: NIL,
             lane,
-            mask,
+            kind,
             generation: name.generation,
-            place: Place::Run,
-            expires: expiry.is_some(),
         };
         let is_head = state.put_in_lane(name.slot, hot, &mut lanes[lane], slab);
-        if let Some(at) = expiry {
-            self.expiries.push(name.slot, at, slab);
-        }
         if is_head {
             self.head_changed(lane);
         }
@@ -481,4 +477,20 @@ impl<T> Scheduler<T> {
     pub fn ring_steps(&self) -> u64 {
         self.ring.steps()
     }
+}
+
+/// What a request is that has constraints or expires; from then on both are known where they belong.
+#[inline(never)]
+fn unusual_kind<T>(
+    slot: u32,
+    expiry: Option<Timestamp>,
+    slab: &mut Slab<T>,
+    expiries: &mut Expiries,
+    pool: &mut Pool,
+) -> Kind {
+    let mask = pool.acquire_mask(&slab.request(slot).snapshot);
+    if let Some(at) = expiry {
+        expiries.push(slot, at, slab);
+    }
+    Kind::new(mask, expiry.is_some())
 }

@@ -22,6 +22,59 @@ pub(super) enum Place {
     Member,
 }
 
+/// What is unusual about a request, in one number so that one look tells that nothing is: its mask, whether it expires,
+/// and its [`Place`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind(u32);
+
+impl Kind {
+    /// In the run of its lane, without constraints, never expiring.
+    pub(super) const USUAL: Self = Self(0);
+    const PLACE: u32 = 0b11;
+    const EXPIRES: u32 = 0b100;
+    const MASK: u32 = Self::EXPIRES.trailing_zeros() + 1;
+
+    /// A request in the run.
+    ///
+    /// # Panics
+    /// With 2²⁹ constraint sets or more.
+    #[inline(always)]
+    pub(super) fn new(mask: u32, expires: bool) -> Self {
+        assert!(mask >> (u32::BITS - Self::MASK) == 0, "more constraint sets than a request can name");
+        Self(mask << Self::MASK | if expires { Self::EXPIRES } else { 0 })
+    }
+
+    /// The same in another place.
+    pub(super) fn at(self, place: Place) -> Self {
+        Self(self.0 & !Self::PLACE | place as u32)
+    }
+
+    pub(super) fn place(self) -> Place {
+        match self.0 & Self::PLACE {
+            0 => Place::Run,
+            1 => Place::Front,
+            2 => Place::Leader,
+            _ => Place::Member,
+        }
+    }
+
+    /// Whether the request is in the run of its lane.
+    #[inline(always)]
+    pub(super) fn in_run(self) -> bool {
+        self.0 & Self::PLACE == Place::Run as u32
+    }
+
+    /// Whether the request is in the heap of expiries.
+    pub(super) fn expires(self) -> bool {
+        self.0 & Self::EXPIRES != 0
+    }
+
+    /// Interned constraints, [`NO_MASK`](masks::NO_MASK) without any.
+    pub(super) fn mask(self) -> u32 {
+        self.0 >> Self::MASK
+    }
+}
+
 /// What moving a request around in its lane touches: one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
@@ -35,13 +88,9 @@ pub(super) struct Hot {
     pub(super) next: u32,
     /// Lane that the request waits in; [`NIL`] on the free list.
     pub(super) lane: u32,
-    /// Interned constraints, 0 for none.
-    pub(super) mask: u32,
+    pub(super) kind: Kind,
     /// Counts the tenants of the slot, so that a key to an earlier one is recognised.
     pub(super) generation: u32,
-    pub(super) place: Place,
-    /// Whether the request is in the heap of expiries.
-    pub(super) expires: bool,
 }
 
 /// What arrival and departure touch, and nothing in between.
@@ -61,34 +110,27 @@ pub(super) struct Head {
     /// Cost \[tokens\].
     pub(super) cost: u64,
     next: u32,
-    mask: u32,
-    place: Place,
+    kind: Kind,
 }
 
 impl Head {
     /// Nothing waits.
     pub(super) const NONE: Self =
-        Self { slot: NIL, cost: ring::NONE, next: NIL, mask: masks::NO_MASK, place: Place::Run };
+        Self { slot: NIL, cost: ring::NONE, next: NIL, kind: Kind::USUAL };
 
     #[inline(always)]
     pub(super) fn of(slot: u32, hot: &Hot) -> Self {
-        Self { slot, cost: hot.cost, next: hot.next, mask: hot.mask, place: hot.place }
+        Self { slot, cost: hot.cost, next: hot.next, kind: hot.kind }
     }
 
     /// The head, if it has no constraints.
     #[inline(always)]
     pub(super) fn as_usual(self) -> Option<Self> {
-        (self.mask == masks::NO_MASK).then_some(self)
+        (self.kind.mask() == masks::NO_MASK).then_some(self)
     }
 }
 
 impl Hot {
-    /// Whether the request is in the run of its lane, has no constraints and does not expire.
-    #[inline]
-    pub(super) fn is_usual(&self) -> bool {
-        self.mask | self.place as u32 | u32::from(self.expires) == masks::NO_MASK
-    }
-
     /// What nobody has had yet.
     const VACANT: Self = Self {
         key: OrderKey::LAST,
@@ -96,10 +138,8 @@ impl Hot {
         before: NIL,
         next: NIL,
         lane: NIL,
-        mask: 0,
+        kind: Kind::USUAL,
         generation: u32::MAX,
-        place: Place::Run,
-        expires: false,
     };
 }
 
@@ -218,7 +258,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(super) fn prefetch_behind(&self, head: &Head) {
         self.prefetch(head.next);
-        if head.place != Place::Run {
+        if !head.kind.in_run() {
             self.prefetch_aside(head.slot, head.next);
         }
     }
