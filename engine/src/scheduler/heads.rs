@@ -53,13 +53,13 @@ impl<T> Scheduler<T> {
         open
     }
 
-    /// Takes a waiting request out of its lane and its class, but not yet out of its slot.
+    /// Takes a request that waits in a class out of its lane and the class, but not yet out of its slot.
     #[inline(always)]
-    pub(super) fn unlink(&mut self, slot: u32) -> Unlinked {
+    pub(super) fn unlink(&mut self, slot: u32, class: ClassId) -> Unlinked {
         let Self { slab, lanes, classes, .. } = self;
         let hot = *slab.hot(slot);
         let lane = &mut lanes[hot.lane];
-        let class = &mut classes[lane.class as usize];
+        let class = &mut classes[class.index()];
         class.subtract(&slab.request(slot).snapshot);
         let head = if hot.kind == Kind::USUAL && lane.first() == slot {
             slab.vacate(slot);

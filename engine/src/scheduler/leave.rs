@@ -58,9 +58,9 @@ impl<T> Scheduler<T> {
     }
 
     fn leave(&mut self, slot: u32) -> Option<Picked<T>> {
-        let was_head = self.lanes[self.slab.hot(slot).lane].head(&self.slab) == Some(slot);
-        let Unlinked { lane, .. } = self.unlink(slot);
-        let class = ClassId(self.lanes[lane].class);
+        let lane = &self.lanes[self.slab.hot(slot).lane];
+        let (class, was_head) = (ClassId(lane.class), lane.head(&self.slab) == Some(slot));
+        let Unlinked { lane, .. } = self.unlink(slot, class);
         if was_head {
             self.head_changed(lane);
         }

@@ -333,12 +333,12 @@ impl<T> Scheduler<T> {
         if !self.untold.is_empty() {
             self.tell_who_may_be_next();
         }
-        let Winner { place, slot } = self.ring.pick()?;
+        let Winner { place, class, slot } = self.ring.pick()?;
         if let Some(head) = self.ring.ahead() {
             self.look_ahead(head);
         }
         // It was the head of its lane.
-        let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot);
+        let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot, class);
         match head {
             Some(next) => {
                 self.ring.serve(place, cost, still_waiting, (next.slot, next.cost));

@@ -64,6 +64,8 @@ pub(super) struct Ring {
     groups: Vec<Calendar>,
     /// Groups that take part and in which somebody is noted.
     live: Vec<u32>,
+    /// The only one of these, or [`NIL`].
+    sole: u32,
     cursor: usize,
     /// The place of the last dispatch while it has credit left, or [`NIL`].
     carry: u32,
@@ -89,6 +91,7 @@ pub(super) struct Ring {
 pub(super) struct Winner {
     /// Its place in the ring.
     pub(super) place: u32,
+    pub(super) class: ClassId,
     /// Slot of its candidate.
     pub(super) slot: u32,
 }
@@ -114,7 +117,7 @@ impl Ring {
         for (place, m) in (0u32..).zip(members) {
             let others = &mut of_gate[m.gate.0 as usize];
             let deficit = self.deficit(m.class).min(m.most);
-            places.push(Place::new(deficit, m.quantum, m.gate, others.len() as u32, group_of(m.gate)));
+            places.push(Place::new(m, deficit, others.len() as u32, group_of(m.gate)));
             others.push(place);
         }
         let of_gate = of_gate.into_iter().map(|places| Calendar::of(places, n));
@@ -122,6 +125,7 @@ impl Ring {
             places,
             groups: [Calendar::of_all(n)].into_iter().chain(of_gate).collect(),
             live: Vec::new(),
+            sole: NIL,
             cursor: 0,
             carry: NIL,
             ahead: NIL,
@@ -231,6 +235,7 @@ impl Ring {
             }
             _ => {}
         }
+        self.sole = if let [group] = live[..] { group } else { NIL };
     }
 
     fn gate_is_open(&self, gate: GateId) -> bool {
@@ -320,7 +325,8 @@ impl Ring {
             Some(place) => place,
             None => self.scan()?,
         };
-        Some(Winner { place: place as u32, slot: self.places[place].slot })
+        let Place { class, slot, .. } = self.places[place];
+        Some(Winner { place: place as u32, class, slot })
     }
 
     /// The place of the last dispatch, if it may go on with the credit that it has left.

@@ -1,6 +1,7 @@
 //! What the ring keeps of one class.
 
-use super::NONE;
+use super::{Member, NONE};
+use crate::policy::ClassId;
 use crate::scheduler::pool::GateId;
 use crate::scheduler::slab::NIL;
 
@@ -41,6 +42,7 @@ pub(super) struct Place {
     /// Group in whose calendar the class is noted.
     pub(super) group: u32,
     pub(super) gate: GateId,
+    pub(super) class: ClassId,
     pub(super) note: Note,
     /// The place is in the list of its gate's mixed ones.
     pub(super) listed: bool,
@@ -48,7 +50,8 @@ pub(super) struct Place {
 
 impl Place {
     /// A class without a candidate.
-    pub(super) fn new(deficit: u64, quantum: u64, gate: GateId, member: u32, group: u32) -> Self {
+    pub(super) fn new(member: &Member, deficit: u64, number: u32, group: u32) -> Self {
+        let Member { class, quantum, gate, .. } = *member;
         Self {
             deficit,
             quantum,
@@ -56,9 +59,10 @@ impl Place {
             settled: 0,
             due: 0,
             slot: NIL,
-            member,
+            member: number,
             group,
             gate,
+            class,
             note: Note::None,
             listed: false,
         }

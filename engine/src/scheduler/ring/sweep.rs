@@ -26,8 +26,7 @@ impl Ring {
     /// round, then the next one up to the cursor.
     #[inline]
     pub(super) fn scan(&mut self) -> Option<usize> {
-        if let [group] = self.live[..] {
-            let calendar = &mut self.groups[group as usize];
+        if let Some(calendar) = self.groups.get_mut(self.sole as usize) {
             if let Some(k) = calendar.simply_alone() {
                 let end = self.places.len();
                 calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end);
@@ -54,8 +53,7 @@ impl Ring {
     #[inline(never)]
     fn search(&mut self) -> Option<usize> {
         // Nearly always: one group, and somebody is left in this round.
-        if let [group] = self.live[..] {
-            let calendar = &mut self.groups[group as usize];
+        if let Some(calendar) = self.groups.get_mut(self.sole as usize) {
             if let Some(k) = calendar.next_due(self.cursor) {
                 let grants = calendar.rounds_to(self.places[k].due);
                 if calendar.near > SEVERAL {
@@ -74,8 +72,8 @@ impl Ring {
 
     #[inline(never)]
     fn search_around(&mut self) -> Option<usize> {
-        if let [group] = self.live[..]
-            && let Some((k, next)) = self.groups[group as usize].leap(self.cursor, &mut self.places)
+        if let Some(calendar) = self.groups.get_mut(self.sole as usize)
+            && let Some((k, next)) = calendar.leap(self.cursor, &mut self.places)
         {
             (self.ahead, self.scattered) = (next, next);
             return Some(k);
