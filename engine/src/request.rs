@@ -70,20 +70,21 @@ impl Request {
             None => (false, self.cached_tokens),
         };
         Ok(Snapshot {
+            pin: self.pin,
             raw: self.raw_isl_tokens,
+            arrival,
             cached: cached.min(self.raw_isl_tokens),
-            cached_on: self.cached_on.clone(),
-            ascending,
-            strict_priority: self.strict_priority,
             // Not `max`: it may keep the sign of a negative zero.
             jump: if self.priority_jump > 0.0 { self.priority_jump } else { 0.0 },
-            pin: self.pin,
-            constraints: self.constraints.clone(),
-            arrival,
-            deadline: match self.deadline {
-                Some(after) => arrival.saturating_add(after).min(LAST_DEADLINE),
-                None => NO_DEADLINE,
+            urgency: match self.deadline {
+                // A deadline at the very end of the clock still precedes none.
+                Some(after) => (u64::MAX - arrival.saturating_add(after).as_nanos()).max(1),
+                None => 0,
             },
+            constraints: self.constraints.clone(),
+            strict_priority: self.strict_priority,
+            flags: if ascending { ASCENDING } else { 0 },
+            cached_on: self.cached_on.clone(),
         })
     }
 }
@@ -95,10 +96,8 @@ fn look_up(list: &[CachedOn], pin: Option<Pin>, best: u64) -> (bool, u64) {
     (ascending, pin.map_or(best, |pin| cached_on(list, ascending, pin.worker)))
 }
 
-/// Stands for no deadline: later than all.
-const NO_DEADLINE: Timestamp = Timestamp::from_nanos(u64::MAX);
-/// A deadline at the very end of the clock still precedes none.
-const LAST_DEADLINE: Timestamp = Timestamp::from_nanos(u64::MAX - 1);
+/// The list of cached tokens is in strictly ascending order of worker ids.
+const ASCENDING: u32 = 1;
 
 /// Tokens of a prompt that one worker has cached, on any of its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,23 +178,21 @@ impl Constraints {
 }
 
 /// What the scheduler knows of a request: taken once at arrival, never recomputed while it waits.
-// In this order the compiler writes what is absent as a constant; with the list and the constraints side by side it copied
-// both through the stack.
+// What usual requests do not have is 0 and in one piece, so that the compiler writes it with few instructions.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct Snapshot {
     pin: Option<Pin>,
-    constraints: Option<DataArc<Constraints>>,
     raw: u64,
+    arrival: Timestamp,
     cached: u64,
     jump: f64,
-    arrival: Timestamp,
-    /// [`NO_DEADLINE`] without one: an option would take twice the room.
-    deadline: Timestamp,
-    cached_on: Option<DataArc<[CachedOn]>>,
+    /// How long before the end of the clock the deadline is \[ns\]; 0 without one.
+    urgency: u64,
+    constraints: Option<DataArc<Constraints>>,
     strict_priority: u32,
-    /// The list is in strictly ascending order of worker ids.
-    ascending: bool,
+    flags: u32,
+    cached_on: Option<DataArc<[CachedOn]>>,
 }
 
 impl Snapshot {
@@ -246,18 +243,18 @@ impl Snapshot {
 
     /// Sets when the request came in, of one without a deadline.
     pub(crate) fn came_in(&mut self, arrival: Timestamp) {
-        debug_assert_eq!(self.deadline, NO_DEADLINE, "it counts from the arrival");
+        debug_assert_eq!(self.urgency, 0, "a deadline counts from the arrival");
         self.arrival = arrival;
     }
 
     /// When it must have been dispatched.
     pub fn deadline(&self) -> Option<Timestamp> {
-        (self.deadline != NO_DEADLINE).then_some(self.deadline)
+        (self.urgency != 0).then(|| Timestamp::from_nanos(self.deadline_nanos()))
     }
 
     /// The same, [`u64::MAX`] without a deadline \[ns\]: as a number that orders.
     pub(crate) fn deadline_nanos(&self) -> u64 {
-        self.deadline.as_nanos()
+        u64::MAX - self.urgency
     }
 
     /// Workers that are known to have some of the prompt cached; `None` if that is unknown.
@@ -268,7 +265,7 @@ impl Snapshot {
     /// Prefill tokens \[tokens\] that `worker` would really have to compute.
     pub fn prefill_on(&self, worker: WorkerId) -> u64 {
         match &self.cached_on {
-            Some(list) => self.raw - cached_on(list, self.ascending, worker).min(self.raw),
+            Some(list) => self.raw - cached_on(list, self.flags & ASCENDING != 0, worker).min(self.raw),
             None => self.uncached_tokens(),
         }
     }
