@@ -6,7 +6,7 @@ use super::exact::Exact;
 use super::key::{Order, OrderKey};
 use super::lane::{Lane, LaneId};
 use super::pool::{GateId, ViewId};
-use super::slab::{Hot, NIL, Slab};
+use super::slab::{Comer, NIL, Slab};
 use crate::error::{LimitKind, LimitReached};
 use crate::policy::{BusyRule, ClassSpec, LimitsPerWorker};
 use crate::request::Snapshot;
@@ -186,11 +186,11 @@ impl Class {
     pub(super) fn put_in_lane<T>(
         &mut self,
         slot: u32,
-        hot: Hot,
+        comer: Comer,
         lane: &mut Lane,
         slab: &mut Slab<T>,
     ) -> bool {
-        let (is_head, in_run) = lane.push(slot, hot, self.order.repeats(), slab);
+        let (is_head, in_run) = lane.push(slot, comer, self.order.repeats(), slab);
         if !in_run {
             self.ages.push(slot, slab);
         }

@@ -67,7 +67,10 @@ impl<T> Scheduler<T> {
                 // Nearly always: nothing but the run is in the class.
                 Some(behind) if lane.is_run() && class.exact.is_none() => behind.as_usual(),
                 _ if hot.lane == class.shared => usual_head(class, lane, slab),
-                _ => None,
+                _ => {
+                    lane.pinned -= 1;
+                    None
+                }
             }
         } else {
             unlink_unusual(slot, lane, class, slab, &mut self.expiries, &mut self.pool)
@@ -219,7 +222,11 @@ fn unlink_unusual<T>(
         pool.release_mask(hot.kind.mask());
     }
     slab.vacate(slot);
-    if hot.lane == class.shared { usual_head(class, lane, slab) } else { None }
+    if hot.lane == class.shared {
+        return usual_head(class, lane, slab);
+    }
+    lane.pinned -= 1;
+    None
 }
 
 /// The candidate of a class if it depends on its pool gate only: the head of its shared `lane`, if it has no

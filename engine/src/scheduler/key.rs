@@ -121,6 +121,13 @@ impl OrderKey {
         Rank { policy: self.policy(), deadline: self.hi as u64, tier: (self.hi >> 64) as u32 }
     }
 
+    /// Whether this key goes before that of a request that was enqueued earlier. Most do not, and that is soon told.
+    #[inline(always)]
+    pub(super) fn overtakes(&self, earlier: &Self) -> bool {
+        debug_assert!(earlier.sequence() < self.sequence(), "{earlier:?} was not enqueued before {self:?}");
+        (self.policy() < earlier.policy() || self.hi != earlier.hi) && self.is_before(earlier)
+    }
+
     /// Whether this key goes first, without a branch: it cannot be predicted. As one subtraction with borrow, which takes
     /// half as many instructions as comparing the halves.
     #[inline]

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::heap::{HeapKey, IndexedHeap};
 use super::key::{Rank, ShortKey};
-use super::slab::{Head, Hot, NIL, Place, Slab};
+use super::slab::{Comer, Head, Hot, NIL, Place, Slab};
 use crate::request::Pin;
 
 /// Index of a lane in the lane table.
@@ -33,7 +33,8 @@ pub(super) struct Lane {
     last: u32,
     /// The last of those that were put in front of the run.
     front: u32,
-    len: u32,
+    /// How many wait, if they are pinned.
+    pub(super) pinned: u32,
     others: Option<Box<Others>>,
     /// Class that owns the lane.
     pub(super) class: u32,
@@ -55,7 +56,7 @@ impl Lane {
             first: NIL,
             last: NIL,
             front: NIL,
-            len: 0,
+            pinned: 0,
             others: None,
         }
     }
@@ -81,14 +82,13 @@ impl Lane {
     /// Adds the request in `slot`, of which the slab is told; returns whether it is the head now, and whether it is in
     /// the run. If ranks `repeat`, requests that come out of order are gathered by rank.
     #[inline(always)]
-    pub(super) fn push<T>(&mut self, slot: u32, hot: Hot, repeat: bool, slab: &mut Slab<T>) -> (bool, bool) {
-        self.len += 1;
+    pub(super) fn push<T>(&mut self, slot: u32, comer: Comer, repeat: bool, slab: &mut Slab<T>) -> (bool, bool) {
         let last = self.last;
-        if last != NIL && hot.key.is_before(&slab.hot(last).key) {
-            *slab.hot_mut(slot) = hot;
+        if last != NIL && comer.key.overtakes(&slab.hot(last).key) {
+            slab.hot_mut(slot).begin(comer, NIL);
             return (self.push_to_heap(slot, repeat, slab), false);
         }
-        *slab.hot_mut(slot) = Hot { before: last, next: NIL, ..hot };
+        slab.hot_mut(slot).begin(comer, last);
         self.last = slot;
         if last != NIL {
             slab.hot_mut(last).next = slot;
@@ -137,7 +137,6 @@ impl Lane {
     pub(super) fn unlink<T>(&mut self, slot: u32, hot: &Hot, slab: &mut Slab<T>) {
         match hot.kind.place() {
             Place::Leader | Place::Member => {
-                self.len -= 1;
                 self.unlink_from_heap(slot, slab);
             }
             Place::Run | Place::Front => {
@@ -157,7 +156,6 @@ impl Lane {
     /// The same of the first of the run, or of what is in front of it. Returns the one behind.
     #[inline(always)]
     pub(super) fn unlink_first<T>(&mut self, next: u32, slab: &Slab<T>) -> Option<Head> {
-        self.len -= 1;
         self.first = next;
         if next == NIL {
             self.last = NIL;
@@ -168,7 +166,6 @@ impl Lane {
 
     /// The same of another one of these.
     fn unlink_from_run<T>(&mut self, Hot { before, next, .. }: &Hot, slab: &mut Slab<T>) {
-        self.len -= 1;
         slab.hot_mut(*before).next = *next;
         match *next {
             NIL => self.last = *before,
@@ -218,13 +215,18 @@ impl Lane {
         };
         let leaders = self.others.iter().flat_map(|others| others.heap.iter()).map(HeapKey::item);
         let slots = list(self.first).chain(leaders.flat_map(list)).collect();
-        self.forget_all();
+        self.clear();
         slots
     }
 
-    /// Empties the lane without looking into it.
+    /// Empties the lane for good, without looking into it.
     pub(super) fn forget_all(&mut self) {
-        (self.first, self.last, self.front, self.len) = (NIL, NIL, NIL, 0);
+        self.pinned = 0;
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        (self.first, self.last, self.front) = (NIL, NIL, NIL);
         self.others = None;
     }
 
@@ -244,12 +246,8 @@ impl Lane {
         self.last
     }
 
-    pub(super) fn len(&self) -> u32 {
-        self.len
-    }
-
     pub(super) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.first == NIL && self.top().is_none()
     }
 }
 

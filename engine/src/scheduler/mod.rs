@@ -66,7 +66,7 @@ use lane::LaneId;
 use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
-use slab::{Hot, Kind, NIL, Slab};
+use slab::{Comer, Kind, Slab};
 use untold::Untold;
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.
@@ -265,23 +265,19 @@ impl<T> Scheduler<T> {
         let Admitted { key, cost, expiry } = state.admit(&request.snapshot, slab.sequence());
         let name = slab.insert(request);
         let lane = match pin {
-            Some(pin) => lanes.exact(class.0, pin, pool, ring),
+            Some(pin) => {
+                let lane = lanes.exact(class.0, pin, pool, ring);
+                lanes[lane].pinned += 1;
+                lane
+            }
             None => state.shared,
         };
         let kind = match (constrained, expiry) {
             (false, None) => Kind::USUAL,
             _ => unusual_kind(name.slot, expiry, slab, &mut self.expiries, pool),
         };
-        let hot = Hot {
-            key,
-            cost,
-            before: NIL,
-            next: NIL,
-            lane,
-            kind,
-            generation: name.generation,
-        };
-        let is_head = state.put_in_lane(name.slot, hot, &mut lanes[lane], slab);
+        let comer = Comer { key, cost, lane, kind };
+        let is_head = state.put_in_lane(name.slot, comer, &mut lanes[lane], slab);
         if is_head {
             self.head_changed(lane);
         }

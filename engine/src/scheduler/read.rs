@@ -84,7 +84,7 @@ impl<T> Scheduler<T> {
         let lists = self.lanes.lists_of(index).into_iter();
         lists
             .flat_map(|list| &self.lanes.listed(list).lanes)
-            .map(|&(_, lane)| u64::from(self.lanes[lane].len()))
+            .map(|&(_, lane)| u64::from(self.lanes[lane].pinned))
             .sum()
     }
 

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::class::{Ages, Class};
 use super::key::{Order, OrderKey};
 use super::ring::{Member, Ring, most_credit};
-use super::slab::{Hot, Place};
+use super::slab::{Comer, Place};
 use crate::policy::{ClassId, ClassSpec, Profile};
 use crate::sync::DataArc;
 
@@ -106,8 +106,9 @@ impl<T> Scheduler<T> {
             let sequence = self.slab.hot(slot).key.sequence();
             let key = OrderKey::new(&self.slab.request(slot).snapshot, order, sequence);
             let hot = *self.slab.hot(slot);
-            let hot = Hot { key, kind: hot.kind.at(Place::Run), ..hot };
-            self.classes[class as usize].put_in_lane(slot, hot, &mut self.lanes[hot.lane], &mut self.slab);
+            let comer = Comer { key, cost: hot.cost, lane: hot.lane, kind: hot.kind.at(Place::Run) };
+            let lane = &mut self.lanes[hot.lane];
+            self.classes[class as usize].put_in_lane(slot, comer, lane, &mut self.slab);
         }
         for lane in lanes {
             if self.lanes[lane].pin.is_some() {

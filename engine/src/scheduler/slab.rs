@@ -86,11 +86,21 @@ pub(super) struct Hot {
     pub(super) before: u32,
     /// The slot behind in the run or behind the leader. On the free list: the next free slot.
     pub(super) next: u32,
-    /// Lane that the request waits in; [`NIL`] on the free list.
+    /// Lane that the request waits in, or waited in last.
     pub(super) lane: u32,
     pub(super) kind: Kind,
-    /// Counts the tenants of the slot, so that a key to an earlier one is recognised.
-    pub(super) generation: u32,
+    /// Counts those who have left the slot, so that a key to one of them is recognised.
+    generation: u32,
+}
+
+/// What a request brings along into its lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Comer {
+    pub(super) key: OrderKey,
+    /// Cost \[tokens\], ≥ 1.
+    pub(super) cost: u64,
+    pub(super) lane: u32,
+    pub(super) kind: Kind,
 }
 
 /// What arrival and departure touch, and nothing in between.
@@ -131,6 +141,14 @@ impl Head {
 }
 
 impl Hot {
+    /// Makes it that of a request that has come, behind `before` and in front of nobody.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, comer: Comer, before: u32) {
+        let Comer { key, cost, lane, kind } = comer;
+        (self.key, self.cost, self.lane, self.kind) = (key, cost, lane, kind);
+        (self.before, self.next) = (before, NIL);
+    }
+
     /// What nobody has had yet.
     const VACANT: Self = Self {
         key: OrderKey::LAST,
@@ -139,7 +157,7 @@ impl Hot {
         next: NIL,
         lane: NIL,
         kind: Kind::USUAL,
-        generation: u32::MAX,
+        generation: 0,
     };
 }
 
@@ -198,7 +216,7 @@ impl<T> Slab<T> {
         let hot = &self.hot[slot as usize];
         self.free = hot.next;
         self.inserted += 1;
-        RequestKey { slot, generation: hot.generation.wrapping_add(1) }
+        RequestKey { slot, generation: hot.generation }
     }
 
     /// Makes a slot for a request and lists it as free, for there is no other.
@@ -218,7 +236,7 @@ impl<T> Slab<T> {
     #[inline(always)]
     pub(super) fn vacate(&mut self, slot: u32) {
         let hot = &mut self.hot[slot as usize];
-        (hot.lane, hot.next) = (NIL, self.free);
+        (hot.generation, hot.next) = (hot.generation.wrapping_add(1), self.free);
         self.free = slot;
         self.removed += 1;
     }
@@ -242,7 +260,7 @@ impl<T> Slab<T> {
 
     /// Whether `key` names a request that is still here.
     pub(super) fn contains(&self, key: RequestKey) -> bool {
-        self.hot.get(key.slot as usize).is_some_and(|h| h.lane != NIL && h.generation == key.generation)
+        self.hot.get(key.slot as usize).is_some_and(|h| h.generation == key.generation)
     }
 
     /// Asks for a slot to be brought near, if there is one of this number.
