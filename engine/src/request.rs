@@ -252,6 +252,12 @@ impl Snapshot {
         (self.urgency != 0).then(|| Timestamp::from_nanos(self.deadline_nanos()))
     }
 
+    /// Whether the request may go anywhere, and wait for ever.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.constraints.is_none() && self.urgency == 0
+    }
+
     /// The same, [`u64::MAX`] without a deadline \[ns\]: as a number that orders.
     pub(crate) fn deadline_nanos(&self) -> u64 {
         u64::MAX - self.urgency

@@ -76,19 +76,11 @@ impl About {
     fn new(name: DataArc<str>, spec: &ClassSpec) -> Box<Self> {
         Box::new(Self { name, busy: spec.busy, limits: spec.limits })
     }
-
-    fn is_limited(&self) -> bool {
-        self.limits != LimitsPerWorker::default()
-    }
 }
 
-/// What a class makes of a request that comes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Admitted {
-    pub(super) key: OrderKey,
-    /// Cost \[tokens\].
-    pub(super) cost: u64,
-    pub(super) expiry: Option<Timestamp>,
+/// Whether a class has no limit at all, neither of what waits nor of how long.
+fn is_plain(spec: &ClassSpec) -> bool {
+    spec.limits == LimitsPerWorker::default() && spec.max_queue_time.is_none()
 }
 
 /// One class: two cache lines. Most requests touch the first one and the beginning of the second.
@@ -100,8 +92,8 @@ pub(super) struct Class {
     requests: u64,
     pub(super) order: Order,
     pub(super) shared: LaneId,
-    /// Whether there is a limit at all.
-    limited: bool,
+    /// Whether there is no limit at all, neither of what waits nor of how long.
+    plain: bool,
     /// Whether the scheduler's list of constrained heads has this class.
     pub(super) listed: bool,
     /// Whether requests still come to this class; if not, it drains.
@@ -121,7 +113,7 @@ impl Class {
     pub(super) fn new(spec: &ClassSpec, shared: LaneId) -> Self {
         let about = About::new(spec.name.as_str().into(), spec);
         Self {
-            limited: about.is_limited(),
+            plain: is_plain(spec),
             about,
             order: Order::of(spec),
             view: ViewId(u32::MAX),
@@ -142,7 +134,7 @@ impl Class {
     pub(super) fn reconfigure(&mut self, spec: &ClassSpec) {
         self.order = Order::of(spec);
         self.about = About::new(self.about.name.clone(), spec);
-        self.limited = self.about.is_limited();
+        self.plain = is_plain(spec);
         self.max_queue_time = spec.max_queue_time;
         self.active = true;
     }
@@ -165,14 +157,13 @@ impl Class {
         self.requests > 0
     }
 
-    /// Counts a request as waiting.
+    /// Counts a request as waiting; returns its key and its cost \[tokens\].
     #[inline(always)]
-    pub(super) fn admit(&mut self, snapshot: &Snapshot, sequence: u64) -> Admitted {
+    pub(super) fn admit(&mut self, snapshot: &Snapshot, sequence: u64) -> (OrderKey, u64) {
         self.requests += 1;
         self.raw.add(snapshot.raw_isl_tokens());
         self.cached.add(snapshot.cached_tokens());
-        let key = OrderKey::new(snapshot, self.order, sequence);
-        Admitted { key, cost: snapshot.cost(), expiry: self.expiry(snapshot) }
+        (OrderKey::new(snapshot, self.order, sequence), snapshot.cost())
     }
 
     pub(super) fn subtract(&mut self, snapshot: &Snapshot) {
@@ -211,9 +202,9 @@ impl Class {
         (self.requests, self.raw, self.cached, self.ages) = (0, Sum::ZERO, Sum::ZERO, Ages::EMPTY);
     }
 
-    /// Whether there is a limit at all.
-    pub(super) fn is_limited(&self) -> bool {
-        self.limited
+    /// Whether there is no limit at all, neither of what waits nor of how long.
+    pub(super) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// The first limit that what waits now has reached. The request that crosses a limit was still accepted.

@@ -26,7 +26,7 @@ impl<T> Scheduler<T> {
     /// The limit that what waits in a class has reached.
     pub(crate) fn limit_reached(&self, class: ClassId) -> Option<LimitReached> {
         let class = &self.classes[class.index()];
-        if class.is_limited() { class.limit_reached(self.pool.workers().workers().len()) } else { None }
+        if class.is_plain() { None } else { class.limit_reached(self.pool.workers().workers().len()) }
     }
 
     /// The same unless it does not bind this request: nothing waits in its class, and it could go at once.

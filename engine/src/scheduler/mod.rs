@@ -56,10 +56,9 @@ use crate::error::{LimitReached, Reason};
 use crate::policy::{ClassId, Profile};
 use crate::request::Snapshot;
 use crate::sync::DataArc;
-use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use ahead::Ahead;
-use class::{Admitted, Class};
+use class::Class;
 use expiry::Expiries;
 use heads::Unlinked;
 use lane::LaneId;
@@ -237,33 +236,45 @@ impl<T> Scheduler<T> {
         payload: T,
     ) -> Result<RequestKey, Refused<T>> {
         match self.classes.get(class.index()) {
-            Some(state) if !state.is_limited() => Ok(self.put(Picked { class, snapshot, payload })),
-            _ => self.enqueue_limited(class, snapshot, payload),
+            Some(state) if state.is_plain() && snapshot.is_plain() => {
+                Ok(self.put(Picked { class, snapshot, payload }, |_, _| Kind::USUAL))
+            }
+            _ => self.enqueue_unusual(class, snapshot, payload),
         }
     }
 
+    /// The same of a request that has constraints, expires, or may have to be refused.
     #[inline(never)]
-    fn enqueue_limited(
+    fn enqueue_unusual(
         &mut self,
         class: ClassId,
         snapshot: Snapshot,
         payload: T,
     ) -> Result<RequestKey, Refused<T>> {
-        match self.limit_that_binds(class, &snapshot) {
-            Some(limit) => Err(Refused { limit, snapshot, payload }),
-            None => Ok(self.put(Picked { class, snapshot, payload })),
+        if let Some(limit) = self.limit_that_binds(class, &snapshot) {
+            return Err(Refused { limit, snapshot, payload });
         }
+        let expiry = self.classes[class.index()].expiry(&snapshot);
+        Ok(self.put(Picked { class, snapshot, payload }, |scheduler, slot| {
+            let Self { slab, pool, expiries, .. } = scheduler;
+            let mask = pool.acquire_mask(&slab.request(slot).snapshot);
+            if let Some(at) = expiry {
+                expiries.push(slot, at, slab);
+            }
+            Kind::new(mask, expiry.is_some())
+        }))
     }
 
-    /// Puts a request into its lane.
+    /// Puts a request into its lane. What it is is told when it has its slot.
     #[inline(always)]
-    fn put(&mut self, request: Picked<T>) -> RequestKey {
-        let Self { slab, lanes, classes, pool, ring, .. } = self;
+    fn put(&mut self, request: Picked<T>, kind: impl FnOnce(&mut Self, u32) -> Kind) -> RequestKey {
+        let Self { slab, classes, .. } = self;
         let (class, pin) = (request.class, request.snapshot.pin());
-        let constrained = request.snapshot.constraints().is_some();
-        let state = &mut classes[class.index()];
-        let Admitted { key, cost, expiry } = state.admit(&request.snapshot, slab.sequence());
+        let (key, cost) = classes[class.index()].admit(&request.snapshot, slab.sequence());
         let name = slab.insert(request);
+        let kind = kind(self, name.slot);
+        let Self { slab, lanes, classes, pool, ring, .. } = self;
+        let state = &mut classes[class.index()];
         let lane = match pin {
             Some(pin) => {
                 let lane = lanes.exact(class.0, pin, pool, ring);
@@ -271,10 +282,6 @@ impl<T> Scheduler<T> {
                 lane
             }
             None => state.shared,
-        };
-        let kind = match (constrained, expiry) {
-            (false, None) => Kind::USUAL,
-            _ => unusual_kind(name.slot, expiry, slab, &mut self.expiries, pool),
         };
         let comer = Comer { key, cost, lane, kind };
         let is_head = state.put_in_lane(name.slot, comer, &mut lanes[lane], slab);
@@ -473,20 +480,4 @@ impl<T> Scheduler<T> {
     pub fn ring_steps(&self) -> u64 {
         self.ring.steps()
     }
-}
-
-/// What a request is that has constraints or expires; from then on both are known where they belong.
-#[inline(never)]
-fn unusual_kind<T>(
-    slot: u32,
-    expiry: Option<Timestamp>,
-    slab: &mut Slab<T>,
-    expiries: &mut Expiries,
-    pool: &mut Pool,
-) -> Kind {
-    let mask = pool.acquire_mask(&slab.request(slot).snapshot);
-    if let Some(at) = expiry {
-        expiries.push(slot, at, slab);
-    }
-    Kind::new(mask, expiry.is_some())
 }
