@@ -166,6 +166,7 @@ impl Class {
         (OrderKey::new(snapshot, self.order, sequence), snapshot.cost())
     }
 
+    #[inline(always)]
     pub(super) fn subtract(&mut self, snapshot: &Snapshot) {
         self.requests -= 1;
         self.raw.subtract(snapshot.raw_isl_tokens());

@@ -4,7 +4,7 @@ use super::class::Class;
 use super::expiry::Expiries;
 use super::lane::{Lane, LaneId};
 use super::pool::Pool;
-use super::slab::{Head, Kind, NIL, Slab};
+use super::slab::{Head, Hot, Kind, NIL, Slab};
 use super::{Scheduler, masks, ring};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
@@ -51,6 +51,26 @@ impl<T> Scheduler<T> {
         };
         self.pool.release_mask(mask);
         open
+    }
+
+    /// Takes the head of a class's shared lane out of lane and class, but not yet out of its slot, if both it and the class are
+    /// usual: nothing but the run is in the class, and there is another one behind. Returns its cost, and that one. `None`
+    /// if nothing has changed.
+    #[inline(always)]
+    pub(super) fn unlink_usual(&mut self, slot: u32, class: ClassId) -> Option<(u64, Head)> {
+        let Self { slab, lanes, classes, .. } = self;
+        let Hot { cost, next, lane, kind, .. } = *slab.hot(slot);
+        let lane = &mut lanes[lane];
+        let class = &mut classes[class.index()];
+        if kind != Kind::USUAL || class.exact.is_some() || !lane.is_run() || lane.first() != slot {
+            return None;
+        }
+        let head = Head::of(next, slab.get(next)?).as_usual()?;
+        class.subtract(&slab.request(slot).snapshot);
+        slab.vacate(slot);
+        lane.set_first(next);
+        slab.prefetch_behind(&head);
+        Some((cost, head))
     }
 
     /// Takes a request that waits in a class out of its lane and the class, but not yet out of its slot.

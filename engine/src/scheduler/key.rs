@@ -125,7 +125,12 @@ impl OrderKey {
     #[inline(always)]
     pub(super) fn overtakes(&self, earlier: &Self) -> bool {
         debug_assert!(earlier.sequence() < self.sequence(), "{earlier:?} was not enqueued before {self:?}");
-        (self.policy() < earlier.policy() || self.hi != earlier.hi) && self.is_before(earlier)
+        (self.policy() < earlier.policy() || self.hi != earlier.hi) && self.does_overtake(earlier)
+    }
+
+    #[inline(never)]
+    fn does_overtake(&self, earlier: &Self) -> bool {
+        self.is_before(earlier)
     }
 
     /// Whether this key goes first, without a branch: it cannot be predicted. As one subtraction with borrow, which takes

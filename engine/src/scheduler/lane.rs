@@ -241,6 +241,12 @@ impl Lane {
         self.first
     }
 
+    /// Another one is the first of the run: the one behind it.
+    #[inline(always)]
+    pub(super) fn set_first(&mut self, slot: u32) {
+        self.first = slot;
+    }
+
     /// The slot of the last of the run, or [`NIL`].
     pub(super) fn last(&self) -> u32 {
         self.last

@@ -237,7 +237,7 @@ impl<T> Scheduler<T> {
     ) -> Result<RequestKey, Refused<T>> {
         match self.classes.get(class.index()) {
             Some(state) if state.is_plain() && snapshot.is_plain() => {
-                Ok(self.put(Picked { class, snapshot, payload }, |_, _| Kind::USUAL))
+                Ok(self.put(Picked { class, snapshot, payload }, |_, _, _, _| Kind::USUAL))
             }
             _ => self.enqueue_unusual(class, snapshot, payload),
         }
@@ -255,8 +255,7 @@ impl<T> Scheduler<T> {
             return Err(Refused { limit, snapshot, payload });
         }
         let expiry = self.classes[class.index()].expiry(&snapshot);
-        Ok(self.put(Picked { class, snapshot, payload }, |scheduler, slot| {
-            let Self { slab, pool, expiries, .. } = scheduler;
+        Ok(self.put(Picked { class, snapshot, payload }, |slot, slab, pool, expiries| {
             let mask = pool.acquire_mask(&slab.request(slot).snapshot);
             if let Some(at) = expiry {
                 expiries.push(slot, at, slab);
@@ -267,14 +266,17 @@ impl<T> Scheduler<T> {
 
     /// Puts a request into its lane. What it is is told when it has its slot.
     #[inline(always)]
-    fn put(&mut self, request: Picked<T>, kind: impl FnOnce(&mut Self, u32) -> Kind) -> RequestKey {
-        let Self { slab, classes, .. } = self;
+    fn put(
+        &mut self,
+        request: Picked<T>,
+        kind: impl FnOnce(u32, &mut Slab<T>, &mut Pool, &mut Expiries) -> Kind,
+    ) -> RequestKey {
+        let Self { slab, lanes, classes, pool, ring, expiries, .. } = self;
         let (class, pin) = (request.class, request.snapshot.pin());
-        let (key, cost) = classes[class.index()].admit(&request.snapshot, slab.sequence());
-        let name = slab.insert(request);
-        let kind = kind(self, name.slot);
-        let Self { slab, lanes, classes, pool, ring, .. } = self;
         let state = &mut classes[class.index()];
+        let (key, cost) = state.admit(&request.snapshot, slab.sequence());
+        let name = slab.insert(request);
+        let kind = kind(name.slot, slab, pool, expiries);
         let lane = match pin {
             Some(pin) => {
                 let lane = lanes.exact(class.0, pin, pool, ring);
@@ -340,18 +342,24 @@ impl<T> Scheduler<T> {
         if let Some(head) = self.ring.ahead() {
             self.look_ahead(head);
         }
-        // It was the head of its lane.
+        match self.unlink_usual(slot, class) {
+            Some((cost, next)) => self.ring.serve(place, cost, next),
+            None => self.leave_and_charge(place, slot, class),
+        }
+        self.slab.take(slot)
+    }
+
+    /// Takes a picked request, which is the head of its lane, out of its class, whatever it is.
+    #[inline(never)]
+    fn leave_and_charge(&mut self, place: u32, slot: u32, class: ClassId) {
         let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot, class);
         match head {
-            Some(next) => {
-                self.ring.serve(place, cost, still_waiting, (next.slot, next.cost));
-            }
-            None => {
+            Some(next) if still_waiting => self.ring.serve(place, cost, next),
+            _ => {
                 self.ring.charge(place, cost, still_waiting);
                 self.head_changed(lane);
             }
         }
-        self.slab.take(slot)
     }
 
     /// Which endpoint serves a request of `class`, by the selector.

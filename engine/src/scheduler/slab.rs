@@ -319,6 +319,7 @@ impl<T> Slab<T> {
 
     /// # Panics
     /// If nobody has the slot.
+    #[inline(always)]
     pub(super) fn request(&self, slot: u32) -> &Picked<T> {
         self.requests[slot as usize].as_ref().expect("a slot in a lane has a request")
     }

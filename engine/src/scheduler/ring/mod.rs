@@ -24,7 +24,7 @@ mod tests;
 use std::ops::Range;
 
 use super::pool::GateId;
-use super::slab::NIL;
+use super::slab::{Head, NIL};
 use crate::policy::ClassId;
 use crate::sync::prefetch;
 
@@ -369,13 +369,13 @@ impl Ring {
         self.carry = if *deficit > 0 { place } else { NIL };
     }
 
-    /// The same with the next candidate of the class, its slot and cost, if that depends on the gate only.
+    /// The same with the next candidate of the class, which depends on the gate only.
     #[inline(never)]
-    pub(super) fn serve(&mut self, place: u32, cost: u64, still_waiting: bool, (slot, next): (u32, u64)) {
-        self.charge(place, cost, still_waiting);
+    pub(super) fn serve(&mut self, place: u32, cost: u64, next: Head) {
+        self.charge(place, cost, true);
         let k = place as usize;
         debug_assert_eq!(self.places[k].settled, self.passes(k), "a class is settled when it is picked");
-        self.set(k, [slot, NIL], [next, NONE]);
+        self.set(k, [next.slot, NIL], [next.cost, NONE]);
     }
 
     /// Takes all credit away.
