@@ -69,7 +69,7 @@ impl<T> Scheduler<T> {
         class.subtract(&slab.request(slot).snapshot);
         slab.vacate(slot);
         lane.set_first(next);
-        slab.prefetch_behind(&head);
+        slab.prefetch(head.next);
         Some((cost, head))
     }
 

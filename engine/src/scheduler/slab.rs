@@ -119,7 +119,7 @@ pub(super) struct Head {
     pub(super) slot: u32,
     /// Cost \[tokens\].
     pub(super) cost: u64,
-    next: u32,
+    pub(super) next: u32,
     kind: Kind,
 }
 

@@ -321,12 +321,12 @@ impl Ring {
     /// changed, if no class has a candidate. The caller must [`charge`](Self::charge) the class.
     #[inline]
     pub(super) fn pick(&mut self) -> Option<Winner> {
-        let place = match self.carried() {
-            Some(place) => place,
-            None => self.scan()?,
+        let k = match self.carried() {
+            Some(k) => k,
+            None => self.scan(),
         };
-        let Place { class, slot, .. } = self.places[place];
-        Some(Winner { place: place as u32, class, slot })
+        let Place { class, slot, .. } = *self.places.get(k)?;
+        Some(Winner { place: k as u32, class, slot })
     }
 
     /// The place of the last dispatch, if it may go on with the credit that it has left.

@@ -23,17 +23,17 @@ impl Ring {
     }
 
     /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
-    /// round, then the next one up to the cursor.
+    /// round, then the next one up to the cursor. No place if there is none.
     #[inline]
-    pub(super) fn scan(&mut self) -> Option<usize> {
+    pub(super) fn scan(&mut self) -> usize {
         if let Some(calendar) = self.groups.get_mut(self.sole as usize) {
             if let Some(k) = calendar.simply_alone() {
                 let end = self.places.len();
                 calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end);
-                return Some(k);
+                return k;
             }
         }
-        self.search()
+        self.search().unwrap_or(usize::MAX)
     }
 
     /// Grants, picks and charges a class for a request of this cost that is the only one in all classes: as if it had
