@@ -271,7 +271,7 @@ impl Ring {
     }
 
     /// The same for the class at a place, whose credit is worked out.
-    #[inline(always)]
+    #[inline(never)]
     fn set(&mut self, k: usize, slots: [u32; 2], costs: [u64; 2]) {
         let place = &mut self.places[k];
         if costs[1] != NONE || place.group == ALWAYS {
@@ -370,12 +370,18 @@ impl Ring {
     }
 
     /// The same with the next candidate of the class, which depends on the gate only.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn serve(&mut self, place: u32, cost: u64, next: Head) {
-        self.charge(place, cost, true);
         let k = place as usize;
         debug_assert_eq!(self.places[k].settled, self.passes(k), "a class is settled when it is picked");
-        self.set(k, [next.slot, NIL], [next.cost, NONE]);
+        let place = &mut self.places[k];
+        debug_assert!(cost <= place.deficit, "place {k} was picked without the credit for it");
+        place.deficit -= cost;
+        self.carry = if place.deficit > 0 { k as u32 } else { NIL };
+        (place.slot, place.cost) = (next.slot, next.cost);
+        if place.group == ALWAYS || !self.groups[place.group as usize].note_quickly(k, place) {
+            self.set(k, [next.slot, NIL], [next.cost, NONE]);
+        }
     }
 
     /// Takes all credit away.
