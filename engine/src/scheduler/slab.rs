@@ -242,7 +242,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes the request out of a slot that was given back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, slot: u32) -> Option<Picked<T>> {
         self.requests[slot as usize].take()
     }
@@ -253,7 +253,7 @@ impl<T> Slab<T> {
     }
 
     /// Enqueue sequence of the request that is put in next.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sequence(&self) -> u64 {
         self.inserted
     }
@@ -264,7 +264,7 @@ impl<T> Slab<T> {
     }
 
     /// Asks for a slot to be brought near, if there is one of this number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn prefetch(&self, slot: u32) {
         if let (Some(hot), Some(request)) = (self.hot.get(slot as usize), self.requests.get(slot as usize)) {
             prefetch(hot);
@@ -291,7 +291,7 @@ impl<T> Slab<T> {
     }
 
     /// The same of a slot that may not be there, or vacant.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, slot: u32) -> Option<&Hot> {
         self.hot.get(slot as usize)
     }

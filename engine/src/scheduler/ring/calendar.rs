@@ -136,7 +136,7 @@ impl Calendar {
         self.rounds_to(place.due.wrapping_add(self.missed(k, place)))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn rounds_to(&self, due: u64) -> u64 {
         due.wrapping_sub(self.round)
     }
@@ -283,7 +283,7 @@ impl Calendar {
     }
 
     /// The only place that is noted, if it is known to be that.
-    #[inline]
+    #[inline(always)]
     fn alone(&self) -> Option<usize> {
         (self.alone != NIL).then_some(self.alone as usize)
     }
@@ -317,7 +317,7 @@ impl Calendar {
     }
 
     /// The same if none of the group has missed a grant.
-    #[inline]
+    #[inline(always)]
     pub(super) fn simply_alone(&self) -> Option<usize> {
         if self.missed.is_empty() { self.alone() } else { None }
     }
@@ -354,7 +354,7 @@ impl Calendar {
     }
 
     /// Lets so many rounds pass, nobody coming near by them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn rounds_pass(&mut self, rounds: u64) {
         self.round = self.round.wrapping_add(rounds);
     }

@@ -319,7 +319,7 @@ impl Ring {
 
     /// Picks the class whose candidate goes next and grants the credit that this takes; `None`, and nothing
     /// changed, if no class has a candidate. The caller must [`charge`](Self::charge) the class.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pick(&mut self) -> Option<Winner> {
         let k = match self.carried() {
             Some(k) => k,
@@ -342,7 +342,7 @@ impl Ring {
 
     /// After a pick: the slot of a candidate that will be picked some time later, so that it and those behind it can be
     /// brought near. `None` if nobody knows, or no other class than last time was picked.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ahead(&mut self) -> Option<u32> {
         if self.ahead == NIL {
             return None;

@@ -69,7 +69,7 @@ impl Place {
     }
 
     /// The credit of the class after so many passes. It saturates.
-    #[inline]
+    #[inline(always)]
     pub(super) fn credit(&self, passes: u64) -> u64 {
         if self.note == Note::None || passes == self.settled {
             return self.deficit;
@@ -79,14 +79,14 @@ impl Place {
     }
 
     /// Works out the credit of the class.
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle(&mut self, passes: u64) {
         self.deficit = self.credit(passes);
         self.settled = passes;
     }
 
     /// Grants that the class needs until it can pay for its candidate.
-    #[inline]
+    #[inline(always)]
     pub(super) fn grants(&self) -> u64 {
         let lacking = self.cost.saturating_sub(self.deficit);
         // A division costs more than all the rest, and is needed by requests larger than their quantum only.

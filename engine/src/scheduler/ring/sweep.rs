@@ -14,7 +14,7 @@ const SEVERAL: usize = 256;
 
 impl Ring {
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
-    #[inline]
+    #[inline(always)]
     pub(in crate::scheduler) fn carried(&self) -> Option<usize> {
         let place = self.places.get(self.carry as usize)?;
         // Its credit was worked out when it was charged, and nothing has been granted since.
@@ -24,7 +24,7 @@ impl Ring {
 
     /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
     /// round, then the next one up to the cursor. No place if there is none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn scan(&mut self) -> usize {
         if let Some(calendar) = self.groups.get_mut(self.sole as usize) {
             if let Some(k) = calendar.simply_alone() {
