@@ -91,7 +91,6 @@ pub(super) struct Class {
     cached: Sum,
     requests: u64,
     pub(super) order: Order,
-    pub(super) shared: LaneId,
     /// Whether there is no limit at all, neither of what waits nor of how long.
     plain: bool,
     /// Whether the scheduler's list of constrained heads has this class.
@@ -110,7 +109,7 @@ pub(super) struct Class {
 
 impl Class {
     /// An empty class; its view and gate are still to be set.
-    pub(super) fn new(spec: &ClassSpec, shared: LaneId) -> Self {
+    pub(super) fn new(spec: &ClassSpec) -> Self {
         let about = About::new(spec.name.as_str().into(), spec);
         Self {
             plain: is_plain(spec),
@@ -118,7 +117,6 @@ impl Class {
             order: Order::of(spec),
             view: ViewId(u32::MAX),
             gate: GateId(u32::MAX),
-            shared,
             exact: None,
             listed: false,
             max_queue_time: spec.max_queue_time,

@@ -2,7 +2,7 @@
 
 use super::class::Class;
 use super::expiry::Expiries;
-use super::lane::{Lane, LaneId};
+use super::lane::{Lane, LaneId, is_shared, shared_of};
 use super::pool::Pool;
 use super::slab::{Head, Hot, Kind, NIL, Slab};
 use super::{Scheduler, masks, ring};
@@ -59,8 +59,8 @@ impl<T> Scheduler<T> {
     #[inline(always)]
     pub(super) fn unlink_usual(&mut self, slot: u32, class: ClassId) -> Option<(u64, Head)> {
         let Self { slab, lanes, classes, .. } = self;
-        let Hot { cost, next, lane, kind, .. } = *slab.hot(slot);
-        let lane = &mut lanes[lane];
+        let Hot { cost, next, kind, .. } = *slab.hot(slot);
+        let lane = lanes.shared(class);
         let class = &mut classes[class.index()];
         if kind != Kind::USUAL || class.exact.is_some() || !lane.is_run() || lane.first() != slot {
             return None;
@@ -86,7 +86,7 @@ impl<T> Scheduler<T> {
             match lane.unlink_first(hot.next, slab) {
                 // Nearly always: nothing but the run is in the class.
                 Some(behind) if lane.is_run() && class.exact.is_none() => behind.as_usual(),
-                _ if hot.lane == class.shared => usual_head(class, lane, slab),
+                _ if is_shared(hot.lane) => usual_head(class, lane, slab),
                 _ => {
                     lane.pinned -= 1;
                     None
@@ -104,7 +104,7 @@ impl<T> Scheduler<T> {
     /// After another request has become the head of a lane, or none.
     pub(super) fn head_changed(&mut self, lane: LaneId) {
         let class = ClassId(self.lanes[lane].class);
-        if self.classes[class.index()].shared != lane {
+        if !is_shared(lane) {
             if !self.untold.is_empty() {
                 self.untold.told(self.lanes[lane].list, self.ring.place(class));
             }
@@ -155,7 +155,7 @@ impl<T> Scheduler<T> {
 
     /// The head of a class's shared lane with its mask.
     pub(super) fn shared_head(&self, class: ClassId) -> Option<(u32, u32)> {
-        let slot = self.lanes[self.classes[class.index()].shared].head(&self.slab)?;
+        let slot = self.lanes[shared_of(class)].head(&self.slab)?;
         Some((slot, self.slab.hot(slot).kind.mask()))
     }
 
@@ -181,7 +181,7 @@ impl<T> Scheduler<T> {
         let state = &self.classes[class.index()];
         let head = |lane: LaneId| self.lanes[lane].head(&self.slab);
         let exact = self.better(blocked.and_then(head), self.best_open(state));
-        self.better(head(state.shared), exact)
+        self.better(head(shared_of(class)), exact)
     }
 
     fn best_open(&self, class: &Class) -> Option<u32> {
@@ -199,7 +199,7 @@ impl<T> Scheduler<T> {
     pub(super) fn refresh_candidate(&mut self, class: ClassId) {
         let Self { slab, lanes, classes, ring, .. } = self;
         let state = &classes[class.index()];
-        match usual_head(state, &lanes[state.shared], slab) {
+        match usual_head(state, lanes.shared(class), slab) {
             Some(Head { slot, cost, .. }) => ring.set_candidate(class, [slot, NIL], [cost, ring::NONE]),
             None => self.refresh_unusual(class),
         }
@@ -242,7 +242,7 @@ fn unlink_unusual<T>(
         pool.release_mask(hot.kind.mask());
     }
     slab.vacate(slot);
-    if hot.lane == class.shared {
+    if is_shared(hot.lane) {
         return usual_head(class, lane, slab);
     }
     lane.pinned -= 1;

@@ -12,10 +12,24 @@ use rustc_hash::FxHashMap;
 use super::heap::{HeapKey, IndexedHeap};
 use super::key::{Rank, ShortKey};
 use super::slab::{Comer, Head, Hot, NIL, Place, Slab};
+use crate::policy::ClassId;
 use crate::request::Pin;
 
-/// Index of a lane in the lane table.
+/// Names a lane: the number of an exact one, or [`SHARED`] and the number of the class.
 pub(super) type LaneId = u32;
+
+/// Bit of the shared lanes.
+pub(super) const SHARED: LaneId = 1 << 31;
+
+/// The shared lane of a class.
+pub(super) fn shared_of(class: ClassId) -> LaneId {
+    SHARED | class.0
+}
+
+/// Whether it is a shared lane.
+pub(super) fn is_shared(lane: LaneId) -> bool {
+    lane & SHARED != 0
+}
 
 /// Requests that came neither in order nor before all that did.
 #[derive(Clone, Debug, Default)]

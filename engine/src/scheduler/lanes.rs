@@ -6,7 +6,7 @@ use std::ops::{Index, IndexMut};
 use rustc_hash::FxHashMap;
 
 use super::exact::LaneRanks;
-use super::lane::{Lane, LaneId};
+use super::lane::{Lane, LaneId, SHARED, is_shared, shared_of};
 use super::pool::{EndpointIndex, Pool};
 use super::ring::Ring;
 use super::slab::NIL;
@@ -16,10 +16,12 @@ use crate::request::Pin;
 use crate::sync::prefetch;
 use crate::worker::WorkerId;
 
-/// All lanes. Shared lanes come first and stay; exact lanes come with their first request and go with the last.
+/// All lanes. Shared lanes stay; exact lanes come with their first request and go with the last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+    /// By class.
+    shared: Vec<Lane>,
+    exact: Vec<Lane>,
     ranks: LaneRanks,
     free: Vec<LaneId>,
     by_pin: FxHashMap<Owner, LaneId>,
@@ -64,26 +66,31 @@ impl Hash for Owner {
 }
 
 impl Lanes {
-    /// Adds the shared lane of a class.
-    pub(super) fn add_shared(&mut self, class: u32) -> LaneId {
-        self.add(Lane::new(class, None))
+    /// Adds the shared lane of the class with the next number.
+    ///
+    /// # Panics
+    /// With 2³¹ classes.
+    pub(super) fn add_shared(&mut self) {
+        let class = self.shared.len() as u32;
+        assert!(class < SHARED, "more classes than a lane can name");
+        self.shared.push(Lane::new(class, None));
     }
 
-    fn add(&mut self, lane: Lane) -> LaneId {
-        self.lanes.push(lane);
-        self.ranks.add();
-        (self.lanes.len() - 1) as LaneId
+    /// The shared lane of a class.
+    #[inline(always)]
+    pub(super) fn shared(&mut self, class: ClassId) -> &mut Lane {
+        &mut self.shared[class.index()]
     }
 
-    /// A lane, if there is one of this number.
-    #[inline]
+    /// A lane, if there is one of this name.
+    #[inline(always)]
     pub(super) fn get(&self, id: LaneId) -> Option<&Lane> {
-        self.lanes.get(id as usize)
+        if is_shared(id) { self.shared.get((id - SHARED) as usize) } else { self.exact.get(id as usize) }
     }
 
-    /// A lane, and the positions of all.
+    /// An exact lane, and the positions of all.
     pub(super) fn with_ranks(&mut self, id: LaneId) -> (&Lane, &mut LaneRanks) {
-        (&self.lanes[id as usize], &mut self.ranks)
+        (&self.exact[id as usize], &mut self.ranks)
     }
 
     /// The positions of all lanes.
@@ -105,11 +112,17 @@ impl Lanes {
         let id = match self.free.pop() {
             Some(id) => {
                 // The old lane was emptied before it was freed; its heap keeps its memory.
-                let lane = &mut self.lanes[id as usize];
+                let lane = &mut self.exact[id as usize];
                 (lane.class, lane.pin) = (class, Some(pin));
                 id
             }
-            None => self.add(Lane::new(class, Some(pin))),
+            None => {
+                let id = self.exact.len() as LaneId;
+                assert!(!is_shared(id), "more lanes than can be named");
+                self.exact.push(Lane::new(class, Some(pin)));
+                self.ranks.add();
+                id
+            }
         };
         self.by_pin.insert(Owner { class, pin }, id);
         if let Some((list, place)) = self.anchor(id, pin, pool, ring) {
@@ -121,10 +134,10 @@ impl Lanes {
 
     /// Drops an exact lane that has emptied.
     pub(super) fn drop_exact(&mut self, id: LaneId, ring: &Ring) {
-        let Lane { class, pin, list, .. } = self.lanes[id as usize];
+        let Lane { class, pin, list, .. } = self.exact[id as usize];
         let pin = pin.expect("only exact lanes are dropped");
         self.by_pin.remove(&Owner { class, pin });
-        self.lanes[id as usize].list = NIL;
+        self.exact[id as usize].list = NIL;
         if let Some(list) = self.anchored.get_mut(list as usize) {
             let place = ring.place(ClassId(class));
             let at = list.find(place).expect("the lane is in its list");
@@ -136,13 +149,14 @@ impl Lanes {
 
     /// Empties every lane, whatever is in it.
     pub(super) fn forget_all(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::forget_all);
+        self.shared.iter_mut().chain(&mut self.exact).for_each(Lane::forget_all);
     }
 
     /// All lanes that have requests of a class.
-    pub(super) fn of_class(&self, class: u32) -> Vec<LaneId> {
-        (0..self.lanes.len() as LaneId)
-            .filter(|&id| self.lanes[id as usize].class == class && !self.lanes[id as usize].is_empty())
+    pub(super) fn of_class(&self, class: ClassId) -> Vec<LaneId> {
+        (0..self.exact.len() as LaneId)
+            .chain([shared_of(class)])
+            .filter(|&id| self[id].class == class.0 && !self[id].is_empty())
             .collect()
     }
 
@@ -169,7 +183,7 @@ impl Lanes {
     /// Notes which endpoints the pin of a lane means; returns the list in which it is still to be put, and its place there,
     /// if there are any.
     fn anchor(&mut self, id: LaneId, pin: Pin, pool: &Pool, ring: &Ring) -> Option<(&mut List, usize)> {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.exact[id as usize];
         let mut endpoints = pool.pinned(pin);
         (lane.endpoints, lane.list) = ((endpoints.start as u32, endpoints.end as u32), NIL);
         let first = endpoints.next()?;
@@ -202,7 +216,7 @@ impl Lanes {
 
     /// Asks for a lane and its positions to be brought near.
     pub(super) fn prefetch(&self, id: LaneId) {
-        prefetch(&self.lanes[id as usize]);
+        prefetch(&self.exact[id as usize]);
         self.ranks.prefetch(id);
     }
 }
@@ -211,12 +225,12 @@ impl Index<LaneId> for Lanes {
     type Output = Lane;
 
     fn index(&self, id: LaneId) -> &Lane {
-        &self.lanes[id as usize]
+        if is_shared(id) { &self.shared[(id - SHARED) as usize] } else { &self.exact[id as usize] }
     }
 }
 
 impl IndexMut<LaneId> for Lanes {
     fn index_mut(&mut self, id: LaneId) -> &mut Lane {
-        &mut self.lanes[id as usize]
+        if is_shared(id) { &mut self.shared[(id - SHARED) as usize] } else { &mut self.exact[id as usize] }
     }
 }

@@ -61,7 +61,7 @@ use ahead::Ahead;
 use class::Class;
 use expiry::Expiries;
 use heads::Unlinked;
-use lane::LaneId;
+use lane::{LaneId, shared_of};
 use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
@@ -277,18 +277,19 @@ impl<T> Scheduler<T> {
         let (key, cost) = state.admit(&request.snapshot, slab.sequence());
         let name = slab.insert(request);
         let kind = kind(name.slot, slab, pool, expiries);
-        let lane = match pin {
+        let (id, lane) = match pin {
+            None => (shared_of(class), lanes.shared(class)),
             Some(pin) => {
-                let lane = lanes.exact(class.0, pin, pool, ring);
-                lanes[lane].pinned += 1;
-                lane
+                let id = lanes.exact(class.0, pin, pool, ring);
+                let lane = &mut lanes[id];
+                lane.pinned += 1;
+                (id, lane)
             }
-            None => state.shared,
         };
-        let comer = Comer { key, cost, lane, kind };
-        let is_head = state.put_in_lane(name.slot, comer, &mut lanes[lane], slab);
+        let comer = Comer { key, cost, lane: id, kind };
+        let is_head = state.put_in_lane(name.slot, comer, lane, slab);
         if is_head {
-            self.head_changed(lane);
+            self.head_changed(id);
         }
         name
     }

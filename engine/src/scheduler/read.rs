@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Scheduler;
 use super::class::Usage;
+use super::lane::shared_of;
 use super::pool::{Booked, EndpointIndex};
 use super::slab::RequestKey;
 use crate::policy::ClassId;
@@ -37,7 +38,7 @@ impl<T> Scheduler<T> {
     /// Arrival of the waiting request of a class that was enqueued first, O(pins that requests of the class wait for).
     pub fn oldest_arrival(&self, class: ClassId) -> Option<Timestamp> {
         let state = &self.classes[class.index()];
-        let lanes = state.exact.iter().flat_map(|exact| exact.lanes()).chain([state.shared]);
+        let lanes = state.exact.iter().flat_map(|exact| exact.lanes()).chain([shared_of(class)]);
         let runs = lanes.filter_map(|lane| self.lanes[lane].oldest_of_run(&self.slab));
         let slot = runs.chain(state.ages.oldest()).min_by_key(|&slot| self.slab.hot(slot).key.sequence())?;
         Some(self.slab.request(slot).snapshot.arrival())

@@ -79,14 +79,13 @@ impl<T> Scheduler<T> {
         let rested = (self.vacant.len() > QUARANTINE).then(|| self.vacant.pop_front());
         let id = match rested.flatten() {
             Some(id) => {
-                let shared = self.classes[id as usize].shared;
-                self.classes[id as usize] = Class::new(spec, shared);
+                self.classes[id as usize] = Class::new(spec);
                 id
             }
             None => {
                 let id = self.classes.len() as u32;
-                let shared = self.lanes.add_shared(id);
-                self.classes.push(Class::new(spec, shared));
+                self.lanes.add_shared();
+                self.classes.push(Class::new(spec));
                 id
             }
         };
@@ -96,7 +95,7 @@ impl<T> Scheduler<T> {
     /// Sorts the lanes of a class by its order, which has changed.
     fn sort_anew(&mut self, class: u32) {
         let order = self.classes[class as usize].order;
-        let lanes = self.lanes.of_class(class);
+        let lanes = self.lanes.of_class(ClassId(class));
         let mut slots: Vec<_> =
             lanes.iter().flat_map(|&lane| self.lanes[lane].take_all(&self.slab)).collect();
         // As if all came again: the run of a lane is in the order of enqueueing.
