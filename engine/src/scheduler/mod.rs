@@ -339,25 +339,25 @@ impl<T> Scheduler<T> {
         if !self.untold.is_empty() {
             self.tell_who_may_be_next();
         }
-        let Winner { place, class, slot } = self.ring.pick()?;
+        let winner = self.ring.pick()?;
         if let Some(head) = self.ring.ahead() {
             self.look_ahead(head);
         }
-        match self.unlink_usual(slot, class) {
-            Some((cost, next)) => self.ring.serve(place, cost, next),
-            None => self.leave_and_charge(place, slot, class),
+        match self.unlink_usual(winner.slot, winner.class) {
+            Some((cost, next)) => self.ring.serve(winner, cost, next),
+            None => self.leave_and_charge(winner),
         }
-        self.slab.take(slot)
+        self.slab.take(winner.slot)
     }
 
     /// Takes a picked request, which is the head of its lane, out of its class, whatever it is.
     #[inline(never)]
-    fn leave_and_charge(&mut self, place: u32, slot: u32, class: ClassId) {
-        let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot, class);
+    fn leave_and_charge(&mut self, winner: Winner) {
+        let Unlinked { lane, cost, still_waiting, head } = self.unlink(winner.slot, winner.class);
         match head {
-            Some(next) if still_waiting => self.ring.serve(place, cost, next),
+            Some(next) if still_waiting => self.ring.serve(winner, cost, next),
             _ => {
-                self.ring.charge(place, cost, still_waiting);
+                self.ring.charge(winner, cost, still_waiting);
                 self.head_changed(lane);
             }
         }

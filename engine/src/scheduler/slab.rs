@@ -4,7 +4,7 @@ use super::Picked;
 use super::heap::Positions;
 use super::key::OrderKey;
 use super::{masks, ring};
-use crate::sync::prefetch;
+use crate::sync::{prefetch, prefetch_of};
 
 /// No slot, no position, no lane.
 pub(super) const NIL: u32 = u32::MAX;
@@ -266,9 +266,9 @@ impl<T> Slab<T> {
     /// Asks for a slot to be brought near, if there is one of this number.
     #[inline(always)]
     pub(super) fn prefetch(&self, slot: u32) {
-        if let (Some(hot), Some(request)) = (self.hot.get(slot as usize), self.requests.get(slot as usize)) {
+        if let Some(hot) = self.hot.get(slot as usize) {
             prefetch(hot);
-            prefetch(request);
+            prefetch_of(&self.requests, slot as usize);
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) use facade::{
     spin_loop, thread_waker,
 };
 pub(crate) use points::{Step, point};
-pub(crate) use prefetch::prefetch;
+pub(crate) use prefetch::{prefetch, prefetch_of};
 
 /// How often to spin before sleeping: `times`, or not at all in a model, where it would add executions and no
 /// behaviour.

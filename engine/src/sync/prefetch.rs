@@ -4,11 +4,22 @@
 /// on processors other than x86-64.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
+    prefetch_from(value);
+}
+
+/// The same of one of many values; where there is none, of what lies there.
+#[inline(always)]
+pub(crate) fn prefetch_of<T>(values: &[T], index: usize) {
+    prefetch_from(values.as_ptr().wrapping_add(index));
+}
+
+#[inline(always)]
+fn prefetch_from<T>(value: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         const LINE: usize = 64;
-        let start = std::ptr::from_ref(value).cast::<i8>();
+        let start = value.cast::<i8>();
         // SAFETY: a prefetch reads and writes nothing, wherever it points.
         let line_at = |offset| unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset)) };
         for offset in (0..size_of::<T>()).step_by(LINE) {

@@ -323,9 +323,9 @@ impl Calendar {
     }
 
     /// Moves the sweep to the class at place `k`, the only one that has a candidate: nobody needs to be searched. The ring
-    /// has `end` places, and none of the group has missed a grant.
+    /// has `end` places, and none of the group has missed a grant. Returns the credit that the class has then.
     #[inline(always)]
-    pub(super) fn sweep_on(&mut self, k: usize, place: &mut Place, cursor: &mut usize, end: usize) {
+    pub(super) fn sweep_on(&mut self, k: usize, place: &mut Place, cursor: &mut usize, end: usize) -> u64 {
         let passed = u64::from(k < *cursor);
         let grants = self.rounds_to(place.due) - passed;
         if grants < 2 {
@@ -338,7 +338,9 @@ impl Calendar {
         } else {
             self.rounds_pass(grants);
         }
-        place.settle(place.due);
+        let credit = place.credit(place.due);
+        place.settled = place.due;
+        credit
     }
 
     /// A number of rounds, 2 or more, that must pass until any place is due that is not due in this one.

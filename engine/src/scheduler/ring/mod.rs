@@ -94,6 +94,8 @@ pub(super) struct Winner {
     pub(super) class: ClassId,
     /// Slot of its candidate.
     pub(super) slot: u32,
+    /// What it can spend \[tokens\]; its deficit is still to be set.
+    pub(super) credit: u64,
 }
 
 /// What the ring needs to know of a class.
@@ -321,12 +323,12 @@ impl Ring {
     /// changed, if no class has a candidate. The caller must [`charge`](Self::charge) the class.
     #[inline(always)]
     pub(super) fn pick(&mut self) -> Option<Winner> {
-        let k = match self.carried() {
-            Some(k) => k,
+        let (k, credit) = match self.carried() {
+            Some(k) => (k, self.places[k].deficit),
             None => self.scan(),
         };
         let Place { class, slot, .. } = *self.places.get(k)?;
-        Some(Winner { place: k as u32, class, slot })
+        Some(Winner { place: k as u32, class, slot, credit })
     }
 
     /// The place of the last dispatch, if it may go on with the credit that it has left.
@@ -362,22 +364,21 @@ impl Ring {
     /// Books a dispatch of the picked class, whose candidate cost `cost`. A new candidate must be set before the next
     /// pick.
     #[inline]
-    pub(super) fn charge(&mut self, place: u32, cost: u64, still_waiting: bool) {
-        let deficit = &mut self.places[place as usize].deficit;
-        debug_assert!(cost <= *deficit, "place {place} was picked without the credit for it");
-        *deficit = if still_waiting { *deficit - cost } else { 0 };
-        self.carry = if *deficit > 0 { place } else { NIL };
+    pub(super) fn charge(&mut self, winner: Winner, cost: u64, still_waiting: bool) {
+        let Winner { place, credit, .. } = winner;
+        debug_assert!(cost <= credit, "place {place} was picked without the credit for it");
+        let deficit = if still_waiting { credit - cost } else { 0 };
+        self.places[place as usize].deficit = deficit;
+        self.carry = if deficit > 0 { place } else { NIL };
     }
 
     /// The same with the next candidate of the class, which depends on the gate only.
     #[inline(always)]
-    pub(super) fn serve(&mut self, place: u32, cost: u64, next: Head) {
-        let k = place as usize;
+    pub(super) fn serve(&mut self, winner: Winner, cost: u64, next: Head) {
+        self.charge(winner, cost, true);
+        let k = winner.place as usize;
         debug_assert_eq!(self.places[k].settled, self.passes(k), "a class is settled when it is picked");
         let place = &mut self.places[k];
-        debug_assert!(cost <= place.deficit, "place {k} was picked without the credit for it");
-        place.deficit -= cost;
-        self.carry = if place.deficit > 0 { k as u32 } else { NIL };
         (place.slot, place.cost) = (next.slot, next.cost);
         if place.group == ALWAYS || !self.groups[place.group as usize].note_quickly(k, place) {
             self.set(k, [next.slot, NIL], [next.cost, NONE]);

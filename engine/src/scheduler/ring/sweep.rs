@@ -23,17 +23,17 @@ impl Ring {
     }
 
     /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
-    /// round, then the next one up to the cursor. No place if there is none.
+    /// round, then the next one up to the cursor. Its place, none if there is no such class, and its credit.
     #[inline(always)]
-    pub(super) fn scan(&mut self) -> usize {
+    pub(super) fn scan(&mut self) -> (usize, u64) {
         if let Some(calendar) = self.groups.get_mut(self.sole as usize) {
             if let Some(k) = calendar.simply_alone() {
                 let end = self.places.len();
-                calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end);
-                return k;
+                return (k, calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end));
             }
         }
-        self.search().unwrap_or(usize::MAX)
+        let k = self.search().unwrap_or(usize::MAX);
+        (k, self.places.get(k).map_or(0, |place| place.deficit))
     }
 
     /// Grants, picks and charges a class for a request of this cost that is the only one in all classes: as if it had
