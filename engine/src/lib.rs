@@ -53,7 +53,7 @@ pub use engine::{
     Refused as RefusedCounts, StaleSnapshot, StartError,
 };
 pub use error::{LimitKind, LimitReached, Reason, Rejected, Retry, WaitCause};
-pub use request::{CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
+pub use request::{CachedList, CachedOn, Constraints, InvalidRequest, Pin, Request, Snapshot};
 #[doc(hidden)]
 pub use scheduler::Seen;
 pub use scheduler::{

@@ -1,6 +1,7 @@
 //! What a caller asks for, and the immutable snapshot that the scheduler keeps of it.
 
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
 use crate::sync::DataArc;
@@ -26,8 +27,8 @@ pub struct Request {
     /// Of these, cached on the best eligible worker \[tokens\]; more than the ISL counts as all of it.
     pub cached_tokens: u64,
     /// Cached tokens worker by worker. Workers that are not listed have nothing cached. `None`: unknown, then
-    /// `cached_tokens` stands for every worker. A list in ascending order of worker ids is looked up by binary search.
-    pub cached_on: Option<DataArc<[CachedOn]>>,
+    /// `cached_tokens` stands for every worker.
+    pub cached_on: Option<CachedList>,
     /// Policy class or family that the caller asks for.
     pub class: Option<DataArc<str>>,
     /// Who asks: for the class guard, and nothing else.
@@ -65,9 +66,9 @@ impl Request {
         if !self.priority_jump.is_finite() {
             return Err(InvalidRequest::PriorityJump { value: self.priority_jump });
         }
-        let (ascending, cached) = match &self.cached_on {
-            Some(list) => look_up(list, self.pin, self.cached_tokens),
-            None => (false, self.cached_tokens),
+        let cached = match (&self.cached_on, self.pin) {
+            (Some(list), Some(pin)) => list.on(pin.worker),
+            _ => self.cached_tokens,
         };
         Ok(Snapshot {
             pin: self.pin,
@@ -82,22 +83,11 @@ impl Request {
                 None => 0,
             },
             constraints: self.constraints.clone(),
-            strict_priority: self.strict_priority,
-            flags: if ascending { ASCENDING } else { 0 },
             cached_on: self.cached_on.clone(),
+            strict_priority: self.strict_priority,
         })
     }
 }
-
-/// Whether the list of cached tokens is in strictly ascending order, and the cached tokens that count.
-#[inline(never)]
-fn look_up(list: &[CachedOn], pin: Option<Pin>, best: u64) -> (bool, u64) {
-    let ascending = list.is_sorted_by(|a, b| a.worker < b.worker);
-    (ascending, pin.map_or(best, |pin| cached_on(list, ascending, pin.worker)))
-}
-
-/// The list of cached tokens is in strictly ascending order of worker ids.
-const ASCENDING: u32 = 1;
 
 /// Tokens of a prompt that one worker has cached, on any of its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,12 +98,61 @@ pub struct CachedOn {
     pub tokens: u64,
 }
 
-/// The largest entry for `worker`, 0 if there is none.
-fn cached_on(list: &[CachedOn], ascending: bool, worker: WorkerId) -> u64 {
-    if ascending {
-        return list.binary_search_by_key(&worker, |c| c.worker).map_or(0, |at| list[at].tokens);
+/// What workers have of one prompt, in any order, to be shared between requests. Of several entries for a worker the
+/// largest counts. One in strictly ascending order of worker ids is looked up by binary search.
+///
+/// ```
+/// use tollgate::{CachedList, CachedOn, WorkerId};
+///
+/// let list: CachedList = [(1, 80), (4, 30)].map(|(id, tokens)| CachedOn { worker: WorkerId(id), tokens }).into();
+/// assert_eq!((list.on(WorkerId(4)), list.on(WorkerId(2))), (30, 0));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedList(DataArc<Listed>);
+
+// Behind one pointer, as each request that waits has room for it.
+#[derive(Debug, PartialEq, Eq)]
+struct Listed {
+    entries: Vec<CachedOn>,
+    ascending: bool,
+}
+
+impl CachedList {
+    /// Tokens that `worker` has cached, 0 if it is not listed.
+    pub fn on(&self, worker: WorkerId) -> u64 {
+        let Listed { entries, ascending } = &*self.0;
+        if *ascending {
+            return entries.binary_search_by_key(&worker, |c| c.worker).map_or(0, |at| entries[at].tokens);
+        }
+        entries.iter().filter(|c| c.worker == worker).map(|c| c.tokens).max().unwrap_or(0)
     }
-    list.iter().filter(|c| c.worker == worker).map(|c| c.tokens).max().unwrap_or(0)
+}
+
+impl Deref for CachedList {
+    type Target = [CachedOn];
+
+    fn deref(&self) -> &[CachedOn] {
+        &self.0.entries
+    }
+}
+
+impl From<Vec<CachedOn>> for CachedList {
+    fn from(entries: Vec<CachedOn>) -> Self {
+        let ascending = entries.is_sorted_by(|a, b| a.worker < b.worker);
+        Self(DataArc::new(Listed { entries, ascending }))
+    }
+}
+
+impl<const N: usize> From<[CachedOn; N]> for CachedList {
+    fn from(entries: [CachedOn; N]) -> Self {
+        Vec::from(entries).into()
+    }
+}
+
+impl FromIterator<CachedOn> for CachedList {
+    fn from_iter<I: IntoIterator<Item = CachedOn>>(entries: I) -> Self {
+        Vec::from_iter(entries).into()
+    }
 }
 
 /// A worker, or one rank of it, that alone may serve a request.
@@ -190,9 +229,8 @@ pub struct Snapshot {
     /// How long before the end of the clock the deadline is \[ns\]; 0 without one.
     urgency: u64,
     constraints: Option<DataArc<Constraints>>,
+    cached_on: Option<CachedList>,
     strict_priority: u32,
-    flags: u32,
-    cached_on: Option<DataArc<[CachedOn]>>,
 }
 
 impl Snapshot {
@@ -271,7 +309,7 @@ impl Snapshot {
     /// Prefill tokens \[tokens\] that `worker` would really have to compute.
     pub fn prefill_on(&self, worker: WorkerId) -> u64 {
         match &self.cached_on {
-            Some(list) => self.raw - cached_on(list, self.flags & ASCENDING != 0, worker).min(self.raw),
+            Some(list) => self.raw - list.on(worker).min(self.raw),
             None => self.uncached_tokens(),
         }
     }
@@ -318,10 +356,8 @@ mod tests {
 
     #[test]
     fn a_pinned_request_counts_what_its_own_worker_has_cached() {
-        let list: DataArc<[CachedOn]> = DataArc::from(vec![
-            CachedOn { worker: WorkerId(1), tokens: 80 },
-            CachedOn { worker: WorkerId(2), tokens: 30 },
-        ]);
+        let list: CachedList =
+            [(1, 80), (2, 30)].map(|(id, tokens)| CachedOn { worker: WorkerId(id), tokens }).into();
         let request = |pin| Request { cached_on: Some(list.clone()), pin, ..Request::new(100, 80) };
         let pin = |id| Some(Pin { worker: WorkerId(id), rank: None });
         assert_eq!(snapshot(&request(None)).cached_tokens(), 80);

@@ -10,7 +10,7 @@ use counting::ALLOCATIONS;
 use tollgate::metrics::Metrics;
 use tollgate::policy::{ClassSpec, PolicySpec, Profile, QueuePolicy};
 use tollgate::{
-    CachedOn, Candidates, Constraints, EndpointIndex, Engine, Pin, Request, Selector, Worker, WorkerId,
+    CachedList, CachedOn, Candidates, Constraints, EndpointIndex, Engine, Pin, Request, Selector, Worker, WorkerId,
     WorkerSnapshot,
 };
 
@@ -28,7 +28,7 @@ impl Selector for Spy {
 /// take at once, so that they really wait.
 fn requests() -> Vec<Request> {
     let constraints = Arc::new(Constraints::new(Some(vec![WorkerId(0), WorkerId(2)]), vec![]));
-    let cached: Arc<[CachedOn]> = vec![CachedOn { worker: WorkerId(1), tokens: 50 }].into();
+    let cached: CachedList = [CachedOn { worker: WorkerId(1), tokens: 50 }].into();
     (0..2_000u32)
         .map(|i| {
             let mut r = Request::new(100 + u64::from(i * 7919 % 1000), 0);

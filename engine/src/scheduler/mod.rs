@@ -354,12 +354,10 @@ impl<T> Scheduler<T> {
     #[inline(never)]
     fn leave_and_charge(&mut self, winner: Winner) {
         let Unlinked { lane, cost, still_waiting, head } = self.unlink(winner.slot, winner.class);
+        self.ring.charge(winner, cost, still_waiting);
         match head {
-            Some(next) if still_waiting => self.ring.serve(winner, cost, next),
-            _ => {
-                self.ring.charge(winner, cost, still_waiting);
-                self.head_changed(lane);
-            }
+            Some(next) => self.ring.replace(winner, next),
+            None => self.head_changed(lane),
         }
     }
 

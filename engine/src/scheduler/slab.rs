@@ -120,7 +120,7 @@ pub(super) struct Head {
     /// Cost \[tokens\].
     pub(super) cost: u64,
     pub(super) next: u32,
-    kind: Kind,
+    pub(super) kind: Kind,
 }
 
 impl Head {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{CachedOn, Constraints, Endpoint, Pin, Request, Worker, WorkerId, WorkerSnapshot};
+use tollgate::{CachedList, CachedOn, Constraints, Endpoint, Pin, Request, Worker, WorkerId, WorkerSnapshot};
 
 use super::Rng;
 use super::policies::Policies;
@@ -127,7 +127,7 @@ impl World {
         self.clock
     }
 
-    fn cached_on(&mut self, raw: u64) -> Arc<[CachedOn]> {
+    fn cached_on(&mut self, raw: u64) -> CachedList {
         let mut entry = || CachedOn {
             worker: WorkerId(self.rng.pick(&WORKERS)),
             tokens: self.rng.pick(&[0, raw / 2, raw / 2, raw, u64::MAX]),

@@ -372,16 +372,22 @@ impl Ring {
         self.carry = if deficit > 0 { place } else { NIL };
     }
 
-    /// The same with the next candidate of the class, which depends on the gate only.
+    /// After a charge: the next candidate of the class, if that depends on the gate only, or [`Head::NONE`].
+    pub(super) fn replace(&mut self, winner: Winner, next: Head) {
+        let k = winner.place as usize;
+        debug_assert_eq!(self.places[k].settled, self.passes(k), "a class is settled when it is picked");
+        self.set(k, [next.slot, NIL], [next.cost, NONE]);
+    }
+
+    /// Both at once, of a class that has another candidate.
     #[inline(always)]
     pub(super) fn serve(&mut self, winner: Winner, cost: u64, next: Head) {
         self.charge(winner, cost, true);
         let k = winner.place as usize;
-        debug_assert_eq!(self.places[k].settled, self.passes(k), "a class is settled when it is picked");
         let place = &mut self.places[k];
         (place.slot, place.cost) = (next.slot, next.cost);
         if place.group == ALWAYS || !self.groups[place.group as usize].note_quickly(k, place) {
-            self.set(k, [next.slot, NIL], [next.cost, NONE]);
+            self.replace(winner, next);
         }
     }
 

@@ -151,7 +151,7 @@ proptest! {
                     let expected = naive.pick();
                     let winner = ring.pick();
                     prop_assert_eq!(winner.map(|w| (w.place as usize, w.slot)), expected, "step {}", step);
-                    let Some((k, _)) = expected else {
+                    let (Some((k, _)), Some(winner)) = (expected, winner) else {
                         (naive.cursor, naive.classes) = before;
                         continue;
                     };
@@ -161,12 +161,20 @@ proptest! {
                     class.deficit = if still_waiting { class.deficit - cost } else { 0 };
                     naive.carry = (class.deficit > 0).then_some(k);
                     if numbers.below(4) > 0 {
-                        let next = [(NIL, NONE), (slot, numbers.tokens(small))][usize::from(still_waiting)];
+                        let next = match still_waiting {
+                            true => Head { slot, cost: numbers.tokens(small), ..Head::NONE },
+                            false => Head::NONE,
+                        };
                         slot += 1;
-                        ring.serve(k as u32, cost, still_waiting, next);
-                        (class.slots, class.costs) = ([next.0, NIL], [next.1, NONE]);
+                        if still_waiting && numbers.below(4) > 0 {
+                            ring.serve(winner, cost, next);
+                        } else {
+                            ring.charge(winner, cost, still_waiting);
+                            ring.replace(winner, next);
+                        }
+                        (class.slots, class.costs) = ([next.slot, NIL], [next.cost, NONE]);
                     } else {
-                        ring.charge(k as u32, cost, still_waiting);
+                        ring.charge(winner, cost, still_waiting);
                         candidate(&mut ring, &mut naive, k, &mut slot, numbers, small);
                     }
                 }
