@@ -173,6 +173,11 @@ pub struct RequestKey {
     pub(super) generation: u32,
 }
 
+/// Room for a request: with one word for the caller, two cache lines exactly.
+#[derive(Clone, Debug)]
+#[repr(align(32))]
+struct Seat<T>(Option<Picked<T>>);
+
 /// The slots.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
@@ -181,7 +186,7 @@ pub(super) struct Slab<T> {
     positions: Vec<u32>,
     aside: Vec<Aside>,
     /// As dispatch hands them out, so that each is moved once in and once out.
-    requests: Vec<Option<Picked<T>>>,
+    requests: Vec<Seat<T>>,
     free: u32,
     /// Requests that were put in so far, and those that were taken out again.
     inserted: u64,
@@ -209,7 +214,7 @@ impl<T> Slab<T> {
     pub(super) fn insert(&mut self, request: Picked<T>) -> RequestKey {
         // Nothing that could panic comes before this: so the request can be made in its slot, and is not copied there.
         match self.requests.get_mut(self.free as usize) {
-            Some(vacant @ None) => *vacant = Some(request),
+            Some(Seat(vacant @ None)) => *vacant = Some(request),
             _ => self.insert_behind(request),
         }
         let slot = self.free;
@@ -228,7 +233,7 @@ impl<T> Slab<T> {
         self.hot.push(Hot::VACANT);
         self.positions.push(NIL);
         self.aside.push(Aside::NOTHING);
-        self.requests.push(Some(request));
+        self.requests.push(Seat(Some(request)));
         self.free = slot;
     }
 
@@ -244,7 +249,7 @@ impl<T> Slab<T> {
     /// Takes the request out of a slot that was given back.
     #[inline(always)]
     pub(super) fn take(&mut self, slot: u32) -> Option<Picked<T>> {
-        self.requests[slot as usize].take()
+        self.requests[slot as usize].0.take()
     }
 
     /// Requests that wait.
@@ -321,18 +326,18 @@ impl<T> Slab<T> {
     /// If nobody has the slot.
     #[inline(always)]
     pub(super) fn request(&self, slot: u32) -> &Picked<T> {
-        self.requests[slot as usize].as_ref().expect("a slot in a lane has a request")
+        self.requests[slot as usize].0.as_ref().expect("a slot in a lane has a request")
     }
 
     /// Every request that waits, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RequestKey, &Picked<T>)> {
         let keys = self.hot.iter().zip(0u32..).map(|(h, slot)| RequestKey { slot, generation: h.generation });
-        keys.zip(&self.requests).filter_map(|(key, request)| Some((key, request.as_ref()?)))
+        keys.zip(&self.requests).filter_map(|(key, request)| Some((key, request.0.as_ref()?)))
     }
 
     /// Empties every slot. The slab is unusable then.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Picked<T>> + '_ {
-        self.requests.iter_mut().filter_map(Option::take)
+        self.requests.iter_mut().filter_map(|seat| seat.0.take())
     }
 }
 
@@ -363,7 +368,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ordering_touches_is_one_cache_line() {
+    fn what_ordering_touches_is_one_cache_line_and_the_rest_lies_in_two() {
         assert_eq!(size_of::<Hot>(), 64);
+        assert_eq!(size_of::<Seat<u64>>(), 96);
     }
 }

@@ -22,12 +22,10 @@ fn prefetch_from<T>(value: *const T) {
         let start = value.cast::<i8>();
         // SAFETY: a prefetch reads and writes nothing, wherever it points.
         let line_at = |offset| unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset)) };
-        for offset in (0..size_of::<T>()).step_by(LINE) {
-            line_at(offset);
-        }
-        // One line more, unless it begins where a line does.
-        if align_of::<T>() < LINE {
-            line_at(size_of::<T>().saturating_sub(1));
+        // As many lines as it may lie in, by its alignment.
+        let before = LINE - align_of::<T>().min(LINE);
+        for offset in (0..size_of::<T>() + before).step_by(LINE) {
+            line_at(offset.min(size_of::<T>().saturating_sub(1)));
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
