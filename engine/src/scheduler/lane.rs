@@ -96,7 +96,13 @@ impl Lane {
     /// Adds the request in `slot`, of which the slab is told; returns whether it is the head now, and whether it is in
     /// the run. If ranks `repeat`, requests that come out of order are gathered by rank.
     #[inline(always)]
-    pub(super) fn push<T>(&mut self, slot: u32, comer: Comer, repeat: bool, slab: &mut Slab<T>) -> (bool, bool) {
+    pub(super) fn push<T>(
+        &mut self,
+        slot: u32,
+        comer: Comer,
+        repeat: bool,
+        slab: &mut Slab<T>,
+    ) -> (bool, bool) {
         let last = self.last;
         if last != NIL && comer.key.overtakes(&slab.hot(last).key) {
             slab.hot_mut(slot).begin(comer, NIL);

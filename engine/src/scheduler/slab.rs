@@ -125,8 +125,7 @@ pub(super) struct Head {
 
 impl Head {
     /// Nothing waits.
-    pub(super) const NONE: Self =
-        Self { slot: NIL, cost: ring::NONE, next: NIL, kind: Kind::USUAL };
+    pub(super) const NONE: Self = Self { slot: NIL, cost: ring::NONE, next: NIL, kind: Kind::USUAL };
 
     #[inline(always)]
     pub(super) fn of(slot: u32, hot: &Hot) -> Self {
