@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::*;
 use rng::Rng;
 use tollgate::policy::{ClassId, ClassSpec, LimitsPerWorker, QueuePolicy};
-use tollgate::{LimitKind, Pin, Request, Scheduler, Timestamp, WaitCause, WorkerId};
+use tollgate::{LimitKind, Pin, Request, Scheduler, Timestamp, Usage, WaitCause, WorkerId};
 
 thread_local! {
     /// Bytes that this thread has allocated and not freed.
@@ -98,6 +98,24 @@ fn a_key_is_good_for_one_request_only() {
     let next = put(&mut s, A, now(tokens(1)), 1);
     assert!(s.cancel(key).is_none(), "it does not take another one that has its place");
     assert!(s.cancel(next).is_some());
+}
+
+/// A key of another scheduler is a mistake that is answered and breaks nothing, though the place that it names is there,
+/// vacant, and has had as many requests.
+#[test]
+fn a_key_to_a_vacant_place_takes_nothing() {
+    let [mut here, mut elsewhere] = [(); 2].map(|()| scheduler(vec![class(1)], workers(1)));
+    for s in [&mut here, &mut elsewhere] {
+        let key = put(s, A, now(tokens(1)), 0);
+        assert!(s.cancel(key).is_some());
+        assert!(s.get(key).is_none());
+    }
+    let foreign = put(&mut elsewhere, A, now(tokens(1)), 1);
+    assert!(here.get(foreign).is_none());
+    assert!(here.cancel(foreign).is_none());
+    assert_eq!((here.waiting(), here.usage(A)), (0, Usage::default()));
+    put(&mut here, A, now(tokens(1)), 2);
+    assert_eq!(order(&mut here), [2]);
 }
 
 // --- refused -----------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ pub struct RequestKey {
     pub(super) generation: u32,
 }
 
-/// Room for a request: with one word for the caller, two cache lines exactly.
+/// Room for a request. With one word for the caller it is 96 bytes, and lies in two cache lines and never in three.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 struct Seat<T>(Option<Picked<T>>);
@@ -262,9 +262,10 @@ impl<T> Slab<T> {
         self.inserted
     }
 
-    /// Whether `key` names a request that is still here.
+    /// Whether `key` names a request that is still here. One of another slab may name somebody, or a slot that is vacant.
     pub(super) fn contains(&self, key: RequestKey) -> bool {
-        self.hot.get(key.slot as usize).is_some_and(|h| h.generation == key.generation)
+        let slot = key.slot as usize;
+        self.hot.get(slot).is_some_and(|h| h.generation == key.generation) && self.requests[slot].0.is_some()
     }
 
     /// Asks for a slot to be brought near, if there is one of this number.
@@ -294,7 +295,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The same of a slot that may not be there, or vacant.
+    /// What is in a slot that may not be there. Of a vacant one it is what was in it last, but for `next`.
     #[inline(always)]
     pub(super) fn get(&self, slot: u32) -> Option<&Hot> {
         self.hot.get(slot as usize)
@@ -365,10 +366,61 @@ impl<T> Positions for Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::ClassId;
+    use crate::request::Request;
+    use crate::time::Timestamp;
 
     #[test]
     fn what_ordering_touches_is_one_cache_line_and_the_rest_lies_in_two() {
         assert_eq!(size_of::<Hot>(), 64);
         assert_eq!(size_of::<Seat<u64>>(), 96);
+    }
+
+    #[test]
+    fn a_kind_is_usual_unless_something_is_unusual_and_tells_what_it_was_made_of() {
+        let most = (1 << (u32::BITS - Kind::MASK)) - 1;
+        for mask in [masks::NO_MASK, 1, 2, most] {
+            for expires in [false, true] {
+                let kind = Kind::new(mask, expires);
+                assert_eq!(kind == Kind::USUAL, mask == masks::NO_MASK && !expires);
+                for place in [Place::Front, Place::Leader, Place::Member, Place::Run] {
+                    let kind = kind.at(Place::Member).at(place);
+                    assert_eq!((kind.mask(), kind.expires(), kind.place()), (mask, expires, place));
+                    assert_eq!(kind.in_run(), place == Place::Run);
+                    assert!(kind != Kind::USUAL || kind.in_run());
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "more constraint sets")]
+    fn a_mask_that_a_kind_cannot_name_is_refused() {
+        Kind::new(1 << (u32::BITS - Kind::MASK), false);
+    }
+
+    /// Of the 2³² tenants that a slot can tell apart, the last and the first one.
+    #[test]
+    fn a_key_names_one_tenant_also_when_the_count_of_those_who_left_wraps() {
+        let request = || {
+            let snapshot = Request::new(1, 0).snapshot(Timestamp::ZERO).unwrap();
+            Picked { class: ClassId(0), snapshot, payload: () }
+        };
+        let mut slab = Slab::new();
+        slab.insert(request());
+        slab.hot_mut(0).generation = u32::MAX;
+        let mut before = RequestKey { slot: 0, generation: u32::MAX };
+        for _ in 0..3 {
+            assert!(slab.contains(before));
+            slab.vacate(0);
+            assert!(!slab.contains(before));
+            assert!(slab.take(0).is_some());
+            let next = slab.insert(request());
+            assert!(
+                next.slot == 0 && !slab.contains(before) && RequestKey::from_bits(next.to_bits()) == next
+            );
+            before = next;
+        }
+        assert_eq!((slab.len(), slab.iter().next().unwrap().0), (1, before));
     }
 }
