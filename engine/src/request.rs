@@ -290,15 +290,15 @@ impl Snapshot {
         (self.urgency != 0).then(|| Timestamp::from_nanos(self.deadline_nanos()))
     }
 
-    /// Whether the request may go anywhere, and wait for ever.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.constraints.is_none() && self.urgency == 0
-    }
-
     /// The same, [`u64::MAX`] without a deadline \[ns\]: as a number that orders.
     pub(crate) fn deadline_nanos(&self) -> u64 {
         u64::MAX - self.urgency
+    }
+
+    /// Whether the request has neither constraints nor a deadline. It may be pinned.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.constraints.is_none() && self.urgency == 0
     }
 
     /// Workers that are known to have some of the prompt cached; `None` if that is unknown.
@@ -383,6 +383,36 @@ mod tests {
                 (0..11).map(left).collect::<Vec<_>>(),
                 [100, 90, 100, 100, 60, 100, 100, 30, 100, 10, 100]
             );
+        }
+    }
+
+    #[test]
+    fn a_deadline_counts_from_the_arrival_and_stops_one_before_the_end_of_the_clock() {
+        let deadline = |arrival, after| {
+            let request = Request { deadline: after, ..Request::new(1, 0) };
+            let snapshot = request.snapshot(Timestamp::from_nanos(arrival)).unwrap();
+            assert_eq!(
+                (snapshot.is_plain(), snapshot.deadline_nanos() < u64::MAX),
+                (after.is_none(), after.is_some())
+            );
+            snapshot.deadline().map(Timestamp::as_nanos)
+        };
+        let nanos = |nanos| Some(Duration::from_nanos(nanos));
+        let cases = [
+            (0, None, None),
+            (u64::MAX, None, None),
+            (0, nanos(0), Some(0)),
+            (5, nanos(0), Some(5)),
+            (5, nanos(7), Some(12)),
+            (3, nanos(u64::MAX - 5), Some(u64::MAX - 2)),
+            (3, nanos(u64::MAX - 4), Some(u64::MAX - 1)),
+            (3, nanos(u64::MAX - 3), Some(u64::MAX - 1)),
+            (3, nanos(u64::MAX), Some(u64::MAX - 1)),
+            (u64::MAX, nanos(0), Some(u64::MAX - 1)),
+            (u64::MAX, Some(Duration::MAX), Some(u64::MAX - 1)),
+        ];
+        for (arrival, after, at) in cases {
+            assert_eq!(deadline(arrival, after), at, "{arrival} {after:?}");
         }
     }
 

@@ -460,6 +460,10 @@ impl Case {
         naive.sort_unstable();
         assert_eq!(waiting, naive, "waiting requests");
         assert_eq!(real.waiting(), naive.len() as u64);
+        for (id, (key, _)) in &self.keys {
+            let waits = naive.binary_search(id).is_ok().then_some(id);
+            assert_eq!(real.get(*key), waits, "request {id} by its key");
+        }
         assert!(real.endpoints().map(|(_, e)| e).eq(oracle.endpoints()), "endpoints");
         for (index, endpoint) in real.endpoints() {
             let booked = real.booked(index);
@@ -467,6 +471,7 @@ impl Case {
             assert_eq!(real.external(index), oracle.external(endpoint), "external load of {endpoint}");
             assert_eq!(real.active(index), oracle.active(endpoint), "active tokens of {endpoint}");
             assert_eq!(real.find(endpoint), Some(index));
+            assert_eq!(real.waiting_for(index), oracle.waiting_for(endpoint), "waiting for {endpoint}");
         }
         assert_eq!(real.stale_releases(), oracle.stale_releases(), "stale releases");
     }

@@ -254,7 +254,7 @@ mod tests {
     proptest! {
         /// Priorities, deadlines and jumps of all sizes, and many equal ones.
         #[test]
-        fn what_a_short_key_decides_the_key_decides_alike(
+        fn what_a_short_key_or_a_look_at_the_last_decides_the_key_decides_alike(
             requests in prop::collection::vec((tiers(), deadlines(), jumps(), 1..4u64, arrivals()), 2..60),
             order in prop::sample::select(vec![
                 Order::Fcfs,
@@ -276,6 +276,8 @@ mod tests {
                 prop_assert_eq!(short_a.ties(&short_b), short_a.bits == short_b.bits);
                 prop_assert!(short_a.ties(&short_b) || short_a.is_before(&short_b) == a.is_before(b), "{a:?} {b:?}");
                 prop_assert!(a.rank() != b.rank() || short_a.ties(&short_b));
+                prop_assert!(b.sequence() <= a.sequence() || b.overtakes(a) == (b < a), "{a:?} {b:?}");
+                prop_assert_eq!(b.is_before(a), b < a);
             }
         }
     }

@@ -378,6 +378,12 @@ impl Oracle {
         self.waiting.iter().map(|w| w.id)
     }
 
+    /// Requests that are pinned to an endpoint, or to its worker.
+    pub(crate) fn waiting_for(&self, Endpoint { worker, rank }: Endpoint) -> u64 {
+        let pins = self.waiting.iter().filter_map(|w| w.request.pin);
+        pins.filter(|pin| pin.worker == worker && pin.rank.is_none_or(|pinned| pinned == rank)).count() as u64
+    }
+
     pub(crate) fn bookings(&self) -> impl Iterator<Item = u64> + '_ {
         self.booked.iter().map(|b| b.id)
     }
