@@ -37,7 +37,7 @@ impl Positions for Ranks {
     }
 }
 
-/// The positions of all lanes in the heaps of their classes.
+/// The positions of all exact lanes in the heaps of their classes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LaneRanks {
     open: Ranks,

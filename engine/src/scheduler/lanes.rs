@@ -88,12 +88,12 @@ impl Lanes {
         if is_shared(id) { self.shared.get((id - SHARED) as usize) } else { self.exact.get(id as usize) }
     }
 
-    /// An exact lane, and the positions of all.
+    /// An exact lane, and the positions of all of them.
     pub(super) fn with_ranks(&mut self, id: LaneId) -> (&Lane, &mut LaneRanks) {
         (&self.exact[id as usize], &mut self.ranks)
     }
 
-    /// The positions of all lanes.
+    /// The positions of all exact lanes.
     pub(super) fn ranks(&mut self) -> &mut LaneRanks {
         &mut self.ranks
     }

@@ -31,7 +31,7 @@ pub(super) struct Place {
     pub(super) quantum: u64,
     /// Cost of the candidate, [`NONE`] without one.
     pub(super) cost: u64,
-    /// Passes up to which the deficit is worked out.
+    /// Passes up to which the deficit is worked out, but for a class between its pick and its charge.
     pub(super) settled: u64,
     /// Passes after which the class can pay for its candidate.
     pub(super) due: u64,

@@ -22,8 +22,8 @@ impl Ring {
         goes.then_some(self.carry as usize)
     }
 
-    /// Once around: the first class that can pay with one grant at most, its credit worked out. What is left of this
-    /// round, then the next one up to the cursor. Its place, none if there is no such class, and its credit.
+    /// Once around: the first class that can pay with one grant at most. What is left of this round, then the next one up to
+    /// the cursor. Its place, `usize::MAX` if there is no such class, and its credit, which its deficit need not show.
     #[inline(always)]
     pub(super) fn scan(&mut self) -> (usize, u64) {
         if let Some(calendar) = self.groups.get_mut(self.sole as usize)
