@@ -81,19 +81,17 @@ impl<T> Scheduler<T> {
         let lane = &mut lanes[hot.lane];
         let class = &mut classes[class.index()];
         class.subtract(&slab.request(slot).snapshot);
-        let head = if hot.kind == Kind::USUAL && lane.first() == slot {
-            slab.vacate(slot);
-            match lane.unlink_first(hot.next, slab) {
-                // Nearly always: nothing but the run is in the class.
-                Some(behind) if lane.is_run() && class.exact.is_none() => behind.as_usual(),
-                _ if is_shared(hot.lane) => usual_head(class, lane, slab),
-                _ => {
-                    lane.pinned -= 1;
-                    None
-                }
-            }
+        if hot.kind == Kind::USUAL && lane.first() == slot {
+            lane.unlink_first(hot.next);
         } else {
-            unlink_unusual(slot, lane, class, slab, &mut self.expiries, &mut self.pool)
+            unlink_unusual(slot, &hot, lane, class, slab, &mut self.expiries, &mut self.pool);
+        }
+        slab.vacate(slot);
+        let head = if is_shared(hot.lane) {
+            usual_head(class, lane, slab)
+        } else {
+            lane.pinned -= 1;
+            None
         };
         if let Some(head) = &head {
             slab.prefetch_behind(head);
@@ -219,19 +217,18 @@ impl<T> Scheduler<T> {
     }
 }
 
-/// Takes a request out of its lane and its class, whatever it is and whatever else is in them; returns the [`usual_head`] of
-/// the class.
+/// Takes the request in `slot`, which is `hot`, out of its lane and of all else that it is in, whatever it is.
 #[inline(never)]
 fn unlink_unusual<T>(
     slot: u32,
+    hot: &Hot,
     lane: &mut Lane,
     class: &mut Class,
     slab: &mut Slab<T>,
     expiries: &mut Expiries,
     pool: &mut Pool,
-) -> Option<Head> {
-    let hot = *slab.hot(slot);
-    lane.unlink(slot, &hot, slab);
+) {
+    lane.unlink(slot, hot, slab);
     if !hot.kind.in_run() {
         class.ages.remove(slot, slab);
     }
@@ -241,12 +238,6 @@ fn unlink_unusual<T>(
     if hot.kind.mask() != masks::NO_MASK {
         pool.release_mask(hot.kind.mask());
     }
-    slab.vacate(slot);
-    if is_shared(hot.lane) {
-        return usual_head(class, lane, slab);
-    }
-    lane.pinned -= 1;
-    None
 }
 
 /// The candidate of a class if it depends on its pool gate only: the head of its shared `lane`, if it has no

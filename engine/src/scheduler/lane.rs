@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::heap::{HeapKey, IndexedHeap};
 use super::key::{Rank, ShortKey};
-use super::slab::{Comer, Head, Hot, NIL, Place, Slab};
+use super::slab::{Comer, Hot, NIL, Place, Slab};
 use crate::policy::ClassId;
 use crate::request::Pin;
 
@@ -165,7 +165,7 @@ impl Lane {
                     self.front = if is_first { NIL } else { hot.before };
                 }
                 if is_first {
-                    self.unlink_first(hot.next, slab);
+                    self.unlink_first(hot.next);
                 } else {
                     self.unlink_from_run(hot, slab);
                 }
@@ -173,15 +173,13 @@ impl Lane {
         }
     }
 
-    /// The same of the first of the run, or of what is in front of it. Returns the one behind.
+    /// The same of the first of the run, or of what is in front of it; `next` is the one behind.
     #[inline(always)]
-    pub(super) fn unlink_first<T>(&mut self, next: u32, slab: &Slab<T>) -> Option<Head> {
+    pub(super) fn unlink_first(&mut self, next: u32) {
         self.first = next;
         if next == NIL {
             self.last = NIL;
-            return None;
         }
-        Some(Head::of(next, slab.hot(next)))
     }
 
     /// The same of another one of these.
