@@ -217,7 +217,7 @@ impl Constraints {
 }
 
 /// What the scheduler knows of a request: taken once at arrival, never recomputed while it waits.
-// What usual requests do not have is 0 and in one piece, so that the compiler writes it with few instructions.
+// What usual requests do not have is 0 and in one piece, but for the pin, so that the compiler writes it with few instructions.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct Snapshot {
