@@ -54,7 +54,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes the head of a class's shared lane out of lane and class, but not yet out of its slot, if both it and the class are
-    /// usual: nothing but the run is in the class, and there is another one behind. Returns its cost, and that one. `None`
+    /// usual: nothing but the run may go now, and there is another one behind. Returns its cost, and that one. `None`
     /// if nothing has changed.
     #[inline(always)]
     pub(super) fn unlink_usual(&mut self, slot: u32, class: ClassId) -> Option<(u64, Head)> {
@@ -62,7 +62,7 @@ impl<T> Scheduler<T> {
         let Hot { cost, next, kind, .. } = *slab.hot(slot);
         let lane = lanes.shared(class);
         let class = &mut classes[class.index()];
-        if kind != Kind::USUAL || class.exact.is_some() || !lane.is_run() || lane.first() != slot {
+        if kind != Kind::USUAL || class.best_open().is_some() || !lane.is_run() || lane.first() != slot {
             return None;
         }
         let head = Head::of(next, slab.get(next)?).as_usual()?;

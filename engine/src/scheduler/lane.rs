@@ -194,7 +194,7 @@ impl Lane {
     /// Whether nothing waits outside of the run and what is in front of it.
     #[inline]
     pub(super) fn is_run(&self) -> bool {
-        self.others.is_none()
+        self.top().is_none()
     }
 
     #[inline(never)]
