@@ -53,18 +53,19 @@ impl<T> Scheduler<T> {
         open
     }
 
-    /// Takes the head of a class's shared lane out of lane and class, but not yet out of its slot, if both it and the class are
-    /// usual: nothing but the run may go now, and there is another one behind. Returns its cost, and that one. `None`
-    /// if nothing has changed.
+    /// Takes the candidate of a class out of its lane and the class, but not yet out of its slot, if both are usual: nothing but
+    /// the run of the shared lane may go now, and there is another one behind. Returns its cost, and that one. `None` if nothing
+    /// has changed.
     #[inline(always)]
     pub(super) fn unlink_usual(&mut self, slot: u32, class: ClassId) -> Option<(u64, Head)> {
         let Self { slab, lanes, classes, .. } = self;
         let Hot { cost, next, kind, .. } = *slab.hot(slot);
         let lane = lanes.shared(class);
         let class = &mut classes[class.index()];
-        if kind != Kind::USUAL || class.best_open().is_some() || !lane.is_run() || lane.first() != slot {
+        if kind != Kind::USUAL || class.best_open().is_some() || !lane.is_run() {
             return None;
         }
+        debug_assert_eq!(lane.first(), slot, "the head of the only lane that may go is the candidate");
         let head = Head::of(next, slab.get(next)?).as_usual()?;
         class.subtract(&slab.request(slot).snapshot);
         slab.vacate(slot);
