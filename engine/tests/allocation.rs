@@ -10,8 +10,8 @@ use counting::ALLOCATIONS;
 use tollgate::metrics::Metrics;
 use tollgate::policy::{ClassSpec, PolicySpec, Profile, QueuePolicy};
 use tollgate::{
-    CachedList, CachedOn, Candidates, Constraints, EndpointIndex, Engine, Pin, Request, Selector, Worker, WorkerId,
-    WorkerSnapshot,
+    CachedList, CachedOn, Candidates, Constraints, EndpointIndex, Engine, Pin, Request, Selector, Worker,
+    WorkerId, WorkerSnapshot,
 };
 
 /// Runs on the arbiter thread, so it can tell what that thread has allocated.
