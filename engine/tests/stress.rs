@@ -145,7 +145,7 @@ fn policy(quantum: u64) -> Profile {
 /// Some of four workers, which restart now and then.
 fn workers(version: u64, random: &Random) -> WorkerSnapshot {
     let worker =
-        |id| Worker { incarnation: (version + id) / 5, max_active_requests: Some(64), ..Worker::new(id) };
+        |id| Worker { incarnation: (version + id) / 5, max_active_requests: Some(8), ..Worker::new(id) };
     // The first is always there.
     let ids = (0..4).filter(|id| *id == 0 || random.below(4) > 0).collect::<Vec<_>>();
     WorkerSnapshot::new(version, ids.into_iter().map(worker).collect()).unwrap()
