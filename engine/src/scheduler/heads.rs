@@ -85,7 +85,7 @@ impl<T> Scheduler<T> {
         if hot.kind == Kind::USUAL && lane.first() == slot {
             lane.unlink_first(hot.next);
         } else {
-            unlink_unusual(slot, &hot, lane, class, slab, &mut self.expiries, &mut self.pool);
+            unlink_unusual(slot, lane, class, slab, &mut self.expiries, &mut self.pool);
         }
         slab.vacate(slot);
         let head = if is_shared(hot.lane) {
@@ -218,18 +218,18 @@ impl<T> Scheduler<T> {
     }
 }
 
-/// Takes the request in `slot`, which is `hot`, out of its lane and of all else that it is in, whatever it is.
+/// Takes the request in `slot` out of its lane and of all else that it is in, whatever it is.
 #[inline(never)]
 fn unlink_unusual<T>(
     slot: u32,
-    hot: &Hot,
     lane: &mut Lane,
     class: &mut Class,
     slab: &mut Slab<T>,
     expiries: &mut Expiries,
     pool: &mut Pool,
 ) {
-    lane.unlink(slot, hot, slab);
+    let hot = *slab.hot(slot);
+    lane.unlink(slot, &hot, slab);
     if !hot.kind.in_run() {
         class.ages.remove(slot, slab);
     }
