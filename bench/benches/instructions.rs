@@ -18,7 +18,7 @@ use gungraun::{
 use tollgate::policy::{ClassId, QueuePolicy};
 use tollgate::sync::ingress::{self, Consumer, Producer, Queued};
 use tollgate::sync::ticket::{Answerer, ticket};
-use tollgate::{Booking, EndpointIndex, Pin, Request, RequestKey, Scheduler, Snapshot, WorkerId};
+use tollgate::{Booking, EndpointIndex, Pin, Request, RequestKey, Scheduler, Snapshot, Timestamp, WorkerId};
 
 /// Operations of each benchmark.
 const OPERATIONS: usize = 1_000;
@@ -72,6 +72,19 @@ fn oversized(classes: usize) -> Standing {
     warm(Standing { scheduler: scheduler(&profile, 1), next: 0, classes, cost }, 10 * classes)
 }
 
+/// The usual backlog of one class in which a pinned request and one that came out of order have been, and are no more.
+fn once_unusual(backlog: usize) -> Standing {
+    let mut standing = standing(1, backlog, QueuePolicy::Fcfs);
+    let pinned = Request { pin: Some(Pin { worker: WorkerId(0), rank: None }), ..Request::new(1, 0) };
+    let unusual =
+        [costing(standing.next - backlog / 2, 1), pinned.snapshot(Timestamp::ZERO).expect("a valid request")];
+    for snapshot in unusual {
+        let key = standing.scheduler.enqueue(ClassId(0), snapshot, 0).expect("no limits");
+        standing.scheduler.cancel(key).expect("it waits");
+    }
+    standing
+}
+
 fn warm(mut standing: Standing, backlog: usize) -> Standing {
     (0..backlog).for_each(|_| standing.put());
     for _ in 0..OPERATIONS {
@@ -84,6 +97,7 @@ fn warm(mut standing: Standing, backlog: usize) -> Standing {
 #[library_benchmark]
 #[bench::fcfs_1_class_1_000(args = (1, 1_000, QueuePolicy::Fcfs), setup = standing, config = limited("fcfs_1_class_1_000"))]
 #[bench::fcfs_1_class_100_000(args = (1, 100_000, QueuePolicy::Fcfs), setup = standing, config = limited("fcfs_1_class_100_000"))]
+#[bench::fcfs_1_class_once_unusual(args = (1_000), setup = once_unusual, config = limited("fcfs_1_class_once_unusual"))]
 #[bench::fcfs_64_classes_100_000(args = (64, 100_000, QueuePolicy::Fcfs), setup = standing, config = limited("fcfs_64_classes_100_000"))]
 #[bench::fcfs_1_024_classes_100_000(args = (1_024, 100_000, QueuePolicy::Fcfs), setup = standing, config = limited("fcfs_1_024_classes_100_000"))]
 #[bench::fcfs_10_000_classes_100_000(args = (10_000, 100_000, QueuePolicy::Fcfs), setup = standing, config = limited("fcfs_10_000_classes_100_000"))]
