@@ -143,6 +143,12 @@ impl From<Vec<CachedOn>> for CachedList {
     }
 }
 
+impl From<&[CachedOn]> for CachedList {
+    fn from(entries: &[CachedOn]) -> Self {
+        Vec::from(entries).into()
+    }
+}
+
 impl<const N: usize> From<[CachedOn; N]> for CachedList {
     fn from(entries: [CachedOn; N]) -> Self {
         Vec::from(entries).into()
