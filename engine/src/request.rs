@@ -71,20 +71,20 @@ impl Request {
             _ => self.cached_tokens,
         };
         Ok(Snapshot {
+            usual: Usual { raw: self.raw_isl_tokens, cached: cached.min(self.raw_isl_tokens), arrival },
             pin: self.pin,
-            raw: self.raw_isl_tokens,
-            arrival,
-            cached: cached.min(self.raw_isl_tokens),
-            // Not `max`: it may keep the sign of a negative zero.
-            jump: if self.priority_jump > 0.0 { self.priority_jump } else { 0.0 },
-            urgency: match self.deadline {
-                // A deadline at the very end of the clock still precedes none.
-                Some(after) => (u64::MAX - arrival.saturating_add(after).as_nanos()).max(1),
-                None => 0,
+            rare: Rare {
+                // Not `max`: it may keep the sign of a negative zero.
+                jump: if self.priority_jump > 0.0 { self.priority_jump } else { 0.0 },
+                urgency: match self.deadline {
+                    // A deadline at the very end of the clock still precedes none.
+                    Some(after) => (u64::MAX - arrival.saturating_add(after).as_nanos()).max(1),
+                    None => 0,
+                },
+                constraints: self.constraints.clone(),
+                cached_on: self.cached_on.clone(),
+                strict_priority: self.strict_priority,
             },
-            constraints: self.constraints.clone(),
-            cached_on: self.cached_on.clone(),
-            strict_priority: self.strict_priority,
         })
     }
 }
@@ -223,14 +223,38 @@ impl Constraints {
 }
 
 /// What the scheduler knows of a request: taken once at arrival, never recomputed while it waits.
-// What usual requests do not have is 0 and in one piece, but for the pin, so that the compiler writes it with few instructions.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct Snapshot {
-    pin: Option<Pin>,
-    raw: u64,
-    arrival: Timestamp,
-    cached: u64,
+    pub(crate) usual: Usual,
+    pub(crate) pin: Option<Pin>,
+    pub(crate) rare: Rare,
+}
+
+/// What every request has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub(crate) struct Usual {
+    /// Input sequence length \[tokens\].
+    pub(crate) raw: u64,
+    /// Of these, cached \[tokens\].
+    pub(crate) cached: u64,
+    pub(crate) arrival: Timestamp,
+}
+
+impl Usual {
+    /// Cost \[tokens\], ≥ 1.
+    #[inline(always)]
+    pub(crate) fn cost(&self) -> u64 {
+        (self.raw - self.cached).max(1)
+    }
+}
+
+/// What most requests do not have.
+// Then it is 0 and in one piece, so that the compiler writes it with few instructions.
+#[derive(Clone, Debug, PartialEq)]
+#[repr(C)]
+pub(crate) struct Rare {
     jump: f64,
     /// How long before the end of the clock the deadline is \[ns\]; 0 without one.
     urgency: u64,
@@ -239,35 +263,75 @@ pub struct Snapshot {
     strict_priority: u32,
 }
 
-impl Snapshot {
-    /// Input sequence length \[tokens\].
-    pub fn raw_isl_tokens(&self) -> u64 {
-        self.raw
+impl Rare {
+    /// Nothing of it.
+    pub(crate) const NONE: Self =
+        Self { jump: 0.0, urgency: 0, constraints: None, cached_on: None, strict_priority: 0 };
+
+    /// The same, made where it is wanted: the constant is copied there, by way of the stack.
+    #[inline(always)]
+    pub(crate) fn none() -> Self {
+        Self { jump: 0.0, urgency: 0, constraints: None, cached_on: None, strict_priority: 0 }
     }
 
-    /// Cached tokens, at most the ISL; of a pinned request, what its own worker has.
-    pub fn cached_tokens(&self) -> u64 {
-        self.cached
+    /// Whether there is nothing of it.
+    #[inline(always)]
+    pub(crate) fn is_none(&self) -> bool {
+        !self.is_ranked() && self.jump == 0.0 && self.constraints.is_none() && self.cached_on.is_none()
     }
 
-    /// Tokens to prefill, exact: picks the cache bucket.
-    pub fn uncached_tokens(&self) -> u64 {
-        self.raw - self.cached
+    /// Whether there is something that goes before the order of the class: a strict tier or a deadline.
+    #[inline(always)]
+    pub(crate) fn is_ranked(&self) -> bool {
+        self.urgency | u64::from(self.strict_priority) != 0
     }
 
-    /// Cost \[tokens\], ≥ 1: charged by deficit round robin and used by WSPT.
-    pub fn cost(&self) -> u64 {
-        self.uncached_tokens().max(1)
-    }
-
-    /// Strict tier, higher first.
-    pub fn strict_priority(&self) -> u32 {
+    /// The strict tier, higher first.
+    pub(crate) fn strict_priority(&self) -> u32 {
         self.strict_priority
     }
 
     /// Head start \[s\], finite and ≥ 0.
-    pub fn jump(&self) -> f64 {
+    #[inline(always)]
+    pub(crate) fn jump(&self) -> f64 {
         self.jump
+    }
+
+    /// The deadline, [`u64::MAX`] without one \[ns\]: as a number that orders.
+    pub(crate) fn deadline_nanos(&self) -> u64 {
+        u64::MAX - self.urgency
+    }
+}
+
+impl Snapshot {
+    /// Input sequence length \[tokens\].
+    pub fn raw_isl_tokens(&self) -> u64 {
+        self.usual.raw
+    }
+
+    /// Cached tokens, at most the ISL; of a pinned request, what its own worker has.
+    pub fn cached_tokens(&self) -> u64 {
+        self.usual.cached
+    }
+
+    /// Tokens to prefill, exact: picks the cache bucket.
+    pub fn uncached_tokens(&self) -> u64 {
+        self.usual.raw - self.usual.cached
+    }
+
+    /// Cost \[tokens\], ≥ 1: charged by deficit round robin and used by WSPT.
+    pub fn cost(&self) -> u64 {
+        self.usual.cost()
+    }
+
+    /// Strict tier, higher first.
+    pub fn strict_priority(&self) -> u32 {
+        self.rare.strict_priority
+    }
+
+    /// Head start \[s\], finite and ≥ 0.
+    pub fn jump(&self) -> f64 {
+        self.rare.jump
     }
 
     /// The only endpoint or worker that may serve the request.
@@ -277,45 +341,34 @@ impl Snapshot {
 
     /// Which workers may serve the request.
     pub fn constraints(&self) -> Option<&DataArc<Constraints>> {
-        self.constraints.as_ref()
+        self.rare.constraints.as_ref()
     }
 
     /// When the request came in.
     pub fn arrival(&self) -> Timestamp {
-        self.arrival
+        self.usual.arrival
     }
 
     /// Sets when the request came in, of one without a deadline.
     pub(crate) fn came_in(&mut self, arrival: Timestamp) {
-        debug_assert_eq!(self.urgency, 0, "a deadline counts from the arrival");
-        self.arrival = arrival;
+        debug_assert_eq!(self.rare.urgency, 0, "a deadline counts from the arrival");
+        self.usual.arrival = arrival;
     }
 
     /// When it must have been dispatched.
     pub fn deadline(&self) -> Option<Timestamp> {
-        (self.urgency != 0).then(|| Timestamp::from_nanos(self.deadline_nanos()))
-    }
-
-    /// The same, [`u64::MAX`] without a deadline \[ns\]: as a number that orders.
-    pub(crate) fn deadline_nanos(&self) -> u64 {
-        u64::MAX - self.urgency
-    }
-
-    /// Whether the request has neither constraints nor a deadline. It may be pinned.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.constraints.is_none() && self.urgency == 0
+        (self.rare.urgency != 0).then(|| Timestamp::from_nanos(self.rare.deadline_nanos()))
     }
 
     /// Workers that are known to have some of the prompt cached; `None` if that is unknown.
     pub fn cached_list(&self) -> Option<&[CachedOn]> {
-        self.cached_on.as_deref()
+        self.rare.cached_on.as_deref()
     }
 
     /// Prefill tokens \[tokens\] that `worker` would really have to compute.
     pub fn prefill_on(&self, worker: WorkerId) -> u64 {
-        match &self.cached_on {
-            Some(list) => self.raw - list.on(worker).min(self.raw),
+        match &self.rare.cached_on {
+            Some(list) => self.usual.raw - list.on(worker).min(self.usual.raw),
             None => self.uncached_tokens(),
         }
     }
@@ -398,7 +451,7 @@ mod tests {
             let request = Request { deadline: after, ..Request::new(1, 0) };
             let snapshot = request.snapshot(Timestamp::from_nanos(arrival)).unwrap();
             assert_eq!(
-                (snapshot.is_plain(), snapshot.deadline_nanos() < u64::MAX),
+                (!snapshot.rare.is_ranked(), snapshot.rare.deadline_nanos() < u64::MAX),
                 (after.is_none(), after.is_some())
             );
             snapshot.deadline().map(Timestamp::as_nanos)

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::exact::Exact;
-use super::key::{Order, OrderKey};
+use super::key::Order;
 use super::lane::{Lane, LaneId};
 use super::pool::{GateId, ViewId};
-use super::slab::{Comer, NIL, Slab};
+use super::slab::{Kind, NIL, Slab};
 use crate::error::{LimitKind, LimitReached};
 use crate::policy::{BusyRule, ClassSpec, LimitsPerWorker};
-use crate::request::Snapshot;
+use crate::request::{Snapshot, Usual};
 use crate::sync::DataArc;
 use crate::time::Timestamp;
 
@@ -155,32 +155,34 @@ impl Class {
         self.requests > 0
     }
 
-    /// Counts a request as waiting; returns its key and its cost \[tokens\].
+    /// Counts a request as waiting.
     #[inline(always)]
-    pub(super) fn admit(&mut self, snapshot: &Snapshot, sequence: u64) -> (OrderKey, u64) {
+    pub(super) fn add(&mut self, usual: &Usual) {
         self.requests += 1;
-        self.raw.add(snapshot.raw_isl_tokens());
-        self.cached.add(snapshot.cached_tokens());
-        (OrderKey::new(snapshot, self.order, sequence), snapshot.cost())
+        self.raw.add(usual.raw);
+        self.cached.add(usual.cached);
     }
 
+    /// Counts it as waiting no more.
     #[inline(always)]
-    pub(super) fn subtract(&mut self, snapshot: &Snapshot) {
+    pub(super) fn subtract(&mut self, usual: &Usual) {
         self.requests -= 1;
-        self.raw.subtract(snapshot.raw_isl_tokens());
-        self.cached.subtract(snapshot.cached_tokens());
+        self.raw.subtract(usual.raw);
+        self.cached.subtract(usual.cached);
     }
 
-    /// Puts the request in `slot` into its lane, one of this class; returns whether it is the head there now.
+    /// Puts the request in `slot` into its lane, one of this class, where it [has come](Slab::insert) behind the last one;
+    /// returns whether it is the head there now.
     #[inline(always)]
     pub(super) fn put_in_lane<T>(
         &mut self,
         slot: u32,
-        comer: Comer,
+        policy: u64,
+        kind: Kind,
         lane: &mut Lane,
         slab: &mut Slab<T>,
     ) -> bool {
-        let (is_head, in_run) = lane.push(slot, comer, self.order.repeats(), slab);
+        let (is_head, in_run) = lane.push(slot, policy, kind, self.order.repeats(), slab);
         if !in_run {
             self.ages.push(slot, slab);
         }

@@ -4,7 +4,7 @@ use super::class::Class;
 use super::expiry::Expiries;
 use super::lane::{Lane, LaneId, is_shared, shared_of};
 use super::pool::Pool;
-use super::slab::{Head, Hot, Kind, NIL, Slab};
+use super::slab::{Head, NIL, Slab};
 use super::{Scheduler, masks, ring};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
@@ -59,17 +59,17 @@ impl<T> Scheduler<T> {
     #[inline(always)]
     pub(super) fn unlink_usual(&mut self, slot: u32, class: ClassId) -> Option<(u64, Head)> {
         let Self { slab, lanes, classes, .. } = self;
-        let Hot { cost, next, kind, .. } = *slab.hot(slot);
+        let hot = slab.hot(slot);
         let lane = lanes.shared(class);
         let class = &mut classes[class.index()];
-        if kind != Kind::USUAL || class.best_open().is_some() || !lane.is_run() {
+        if !hot.kind.is_plain() || class.best_open().is_some() || !lane.is_run() {
             return None;
         }
         debug_assert_eq!(lane.first(), slot, "the head of the only lane that may go is the candidate");
-        let head = Head::of(next, slab.get(next)?).as_usual()?;
-        class.subtract(&slab.request(slot).snapshot);
+        let (cost, head) = (hot.usual.cost(), Head::of(hot.next, slab.get(hot.next)?).as_usual()?);
+        class.subtract(&hot.usual);
         slab.vacate(slot);
-        lane.set_first(next);
+        lane.set_first(head.slot);
         slab.prefetch(head.next);
         Some((cost, head))
     }
@@ -81,8 +81,8 @@ impl<T> Scheduler<T> {
         let hot = *slab.hot(slot);
         let lane = &mut lanes[hot.lane];
         let class = &mut classes[class.index()];
-        class.subtract(&slab.request(slot).snapshot);
-        if hot.kind == Kind::USUAL && lane.first() == slot {
+        class.subtract(&hot.usual);
+        if hot.kind.is_plain() && lane.first() == slot {
             lane.unlink_first(hot.next);
         } else {
             unlink_unusual(slot, lane, class, slab, &mut self.expiries, &mut self.pool);
@@ -97,7 +97,7 @@ impl<T> Scheduler<T> {
         if let Some(head) = &head {
             slab.prefetch_behind(head);
         }
-        Unlinked { lane: hot.lane, cost: hot.cost, still_waiting: class.has_waiting(), head }
+        Unlinked { lane: hot.lane, cost: hot.usual.cost(), still_waiting: class.has_waiting(), head }
     }
 
     /// After another request has become the head of a lane, or none.
@@ -125,11 +125,12 @@ impl<T> Scheduler<T> {
         let (lane, ranks) = lanes.with_ranks(id);
         let Class { exact, view, .. } = &mut classes[lane.class as usize];
         let exact = exact.get_or_insert_default();
-        let Some(head) = lane.head(slab).map(|slot| slab.hot(slot)) else {
+        let Some(head) = lane.head(slab) else {
             return exact.forget(id, ranks);
         };
         let endpoints = lane.endpoints.0 as usize..lane.endpoints.1 as usize;
-        exact.note(id, head.key, pool.exact_open(*view, endpoints, head.kind.mask()), ranks)
+        let open = pool.exact_open(*view, endpoints, slab.hot(head).kind.mask());
+        exact.note(id, slab.key(head), open, ranks)
     }
 
     /// Looks again at shared heads with constraints, after endpoints have become free or busy for their class.
@@ -189,7 +190,7 @@ impl<T> Scheduler<T> {
 
     fn better(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
         match (a, b) {
-            (Some(a), Some(b)) if self.slab.hot(b).key.is_before(&self.slab.hot(a).key) => Some(b),
+            (Some(a), Some(b)) if self.slab.is_before(b, a) => Some(b),
             (a, b) => a.or(b),
         }
     }
@@ -207,7 +208,7 @@ impl<T> Scheduler<T> {
     fn refresh_unusual(&mut self, class: ClassId) {
         let shared = self.shared_head(class);
         let candidates = self.candidates(class, shared);
-        let costs = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).cost));
+        let costs = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).usual.cost()));
         let constrained = shared.is_some_and(|(_, mask)| mask != masks::NO_MASK);
         let state = &mut self.classes[class.index()];
         // It depends on some endpoints only, and not on its pool gate.
@@ -243,7 +244,7 @@ fn unlink_unusual<T>(
 
 /// The candidate of a class if it depends on its pool gate only: the head of its shared `lane`, if it has no
 /// constraints and nothing that is pinned may go. [`Head::NONE`] if nothing waits.
-#[inline]
+#[inline(always)]
 fn usual_head<T>(class: &Class, lane: &Lane, slab: &Slab<T>) -> Option<Head> {
     if class.best_open().is_some() {
         return None;

@@ -4,7 +4,8 @@ use std::hash::{Hash, Hasher};
 
 use super::heap::HeapKey;
 use crate::policy::{ClassSpec, QueuePolicy};
-use crate::request::Snapshot;
+use crate::request::{Rare, Usual};
+use crate::time::Timestamp;
 
 /// Strict priority, deadline, policy key and enqueue sequence, from the most to the least significant bit. Sequences are
 /// unique, and so are keys.
@@ -61,28 +62,28 @@ impl Order {
 
     /// Smaller goes first.
     #[inline(always)]
-    fn key(self, snapshot: &Snapshot) -> u64 {
+    pub(super) fn key(self, usual: &Usual, jump: f64) -> u64 {
         match self {
             // Flipping the sign bit maps the order of i64 to that of u64.
-            Self::Fcfs => virtual_arrival(snapshot) as u64 ^ (1 << 63),
+            Self::Fcfs => virtual_arrival(usual.arrival, jump) as u64 ^ (1 << 63),
             // A float that is finite and not negative has the order of its bits; larger goes first.
-            Self::Wspt => !((1.0 + snapshot.jump()) / snapshot.cost() as f64).to_bits(),
+            Self::Wspt => !((1.0 + jump) / usual.cost() as f64).to_bits(),
             Self::AgedWspt { tokens_per_second } => {
-                let age = tokens_per_second * (virtual_arrival(snapshot) as f64 / 1e9);
-                ordered_bits(snapshot.cost() as f64 + age)
+                let age = tokens_per_second * (virtual_arrival(usual.arrival, jump) as f64 / 1e9);
+                ordered_bits(usual.cost() as f64 + age)
             }
         }
     }
 }
 
-/// Arrival less the priority jump \[ns\], in whole nanoseconds so that equal is equal.
-fn virtual_arrival(snapshot: &Snapshot) -> i64 {
-    let arrival = i64::try_from(snapshot.arrival().as_nanos()).unwrap_or(i64::MAX);
-    if snapshot.jump() == 0.0 {
+/// Arrival less the priority jump \[s\], in whole nanoseconds so that equal is equal.
+fn virtual_arrival(arrival: Timestamp, jump: f64) -> i64 {
+    let arrival = i64::try_from(arrival.as_nanos()).unwrap_or(i64::MAX);
+    if jump == 0.0 {
         return arrival;
     }
     // `as` saturates: a jump of 292 years or more is as early as can be.
-    arrival.saturating_sub((snapshot.jump() * 1e9).round() as i64)
+    arrival.saturating_sub((jump * 1e9).round() as i64)
 }
 
 /// Maps the order of floats that are no NaN to that of integers.
@@ -96,20 +97,14 @@ impl OrderKey {
     /// Behind all others.
     pub(super) const LAST: Self = Self { hi: u128::MAX, lo: u128::MAX };
 
-    #[inline(always)]
-    pub(super) fn new(snapshot: &Snapshot, order: Order, sequence: u64) -> Self {
-        let tier = !snapshot.strict_priority();
-        let deadline = snapshot.deadline_nanos();
-        let policy = order.key(snapshot);
+    /// Of a request with this policy key and what is rare about it.
+    #[inline]
+    pub(super) fn new(rare: &Rare, policy: u64, sequence: u64) -> Self {
+        let (tier, deadline) = (!rare.strict_priority(), rare.deadline_nanos());
         Self {
             hi: u128::from(tier) << 64 | u128::from(deadline),
             lo: u128::from(policy) << 64 | u128::from(sequence),
         }
-    }
-
-    /// Enqueue sequence.
-    pub(super) fn sequence(self) -> u64 {
-        self.lo as u64
     }
 
     fn policy(self) -> u64 {
@@ -119,18 +114,6 @@ impl OrderKey {
     /// All that decides but the sequence. Requests of equal rank go in the order of their enqueueing.
     pub(super) fn rank(self) -> Rank {
         Rank { policy: self.policy(), deadline: self.hi as u64, tier: (self.hi >> 64) as u32 }
-    }
-
-    /// Whether this key goes before that of a request that was enqueued earlier. Most do not, and that is soon told.
-    #[inline(always)]
-    pub(super) fn overtakes(&self, earlier: &Self) -> bool {
-        debug_assert!(earlier.sequence() < self.sequence(), "{earlier:?} was not enqueued before {self:?}");
-        (self.policy() < earlier.policy() || self.hi != earlier.hi) && self.does_overtake(earlier)
-    }
-
-    #[inline(never)]
-    fn does_overtake(&self, earlier: &Self) -> bool {
-        self.is_before(earlier)
     }
 
     /// Whether this key goes first, without a branch: it cannot be predicted. As one subtraction with borrow, which takes
@@ -192,11 +175,11 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::request::Request;
-    use crate::time::Timestamp;
     use std::time::Duration;
 
     fn key(request: Request, arrival: u64, order: Order, sequence: u64) -> OrderKey {
-        OrderKey::new(&request.snapshot(Timestamp::from_nanos(arrival)).unwrap(), order, sequence)
+        let snapshot = request.snapshot(Timestamp::from_nanos(arrival)).unwrap();
+        OrderKey::new(&snapshot.rare, order.key(&snapshot.usual, snapshot.jump()), sequence)
     }
 
     #[test]
@@ -254,7 +237,7 @@ mod tests {
     proptest! {
         /// Priorities, deadlines and jumps of all sizes, and many equal ones.
         #[test]
-        fn what_a_short_key_or_a_look_at_the_last_decides_the_key_decides_alike(
+        fn what_a_short_key_decides_the_key_decides_alike(
             requests in prop::collection::vec((tiers(), deadlines(), jumps(), 1..4u64, arrivals()), 2..60),
             order in prop::sample::select(vec![
                 Order::Fcfs,
@@ -276,7 +259,6 @@ mod tests {
                 prop_assert_eq!(short_a.ties(&short_b), short_a.bits == short_b.bits);
                 prop_assert!(short_a.ties(&short_b) || short_a.is_before(&short_b) == a.is_before(b), "{a:?} {b:?}");
                 prop_assert!(a.rank() != b.rank() || short_a.ties(&short_b));
-                prop_assert!(b.sequence() <= a.sequence() || b.overtakes(a) == (b < a), "{a:?} {b:?}");
                 prop_assert_eq!(b.is_before(a), b < a);
             }
         }

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::heap::{HeapKey, IndexedHeap};
 use super::key::{Rank, ShortKey};
-use super::slab::{Comer, Hot, NIL, Place, Slab};
+use super::slab::{Hot, Kind, NIL, Place, Slab};
 use crate::policy::ClassId;
 use crate::request::Pin;
 
@@ -87,28 +87,26 @@ impl Lane {
         match (self.first, self.top()) {
             (NIL, top) => top,
             (first, None) => Some(first),
-            (first, Some(top)) => {
-                Some(if slab.hot(top).key.is_before(&slab.hot(first).key) { top } else { first })
-            }
+            (first, Some(top)) => Some(if slab.is_before(top, first) { top } else { first }),
         }
     }
 
-    /// Adds the request in `slot`, of which the slab is told; returns whether it is the head now, and whether it is in
-    /// the run. If ranks `repeat`, requests that come out of order are gathered by rank.
+    /// Adds the request in `slot`, which has this policy key, is of this kind, and knows the last one as the one before;
+    /// returns whether it is the head now, and whether it is in the run. If ranks `repeat`, requests that come out of order
+    /// are gathered by rank.
     #[inline(always)]
     pub(super) fn push<T>(
         &mut self,
         slot: u32,
-        comer: Comer,
+        policy: u64,
+        kind: Kind,
         repeat: bool,
         slab: &mut Slab<T>,
     ) -> (bool, bool) {
         let last = self.last;
-        if last != NIL && comer.key.overtakes(&slab.hot(last).key) {
-            slab.hot_mut(slot).begin(comer, NIL);
+        if last != NIL && slab.overtakes(slot, policy, kind, last) {
             return (self.push_to_heap(slot, repeat, slab), false);
         }
-        slab.hot_mut(slot).begin(comer, last);
         self.last = slot;
         if last != NIL {
             slab.hot_mut(last).next = slot;
@@ -121,13 +119,12 @@ impl Lane {
     /// Whether the request in `slot` goes before all that are in the heap.
     #[inline(never)]
     fn beats_heap<T>(&self, slot: u32, slab: &Slab<T>) -> bool {
-        self.top().is_none_or(|top| slab.hot(slot).key.is_before(&slab.hot(top).key))
+        self.top().is_none_or(|top| slab.is_before(slot, top))
     }
 
     #[inline(never)]
     fn push_to_heap<T>(&mut self, slot: u32, repeat: bool, slab: &mut Slab<T>) -> bool {
-        let key = slab.hot(slot).key;
-        if key.is_before(&slab.hot(self.first).key) {
+        if slab.is_before(slot, self.first) {
             let first = std::mem::replace(&mut self.first, slot);
             slab.hot_mut(first).before = slot;
             let hot = slab.hot_mut(slot);
@@ -139,7 +136,7 @@ impl Lane {
         }
         let Others { heap, tails } = &mut **self.others.get_or_insert_default();
         if repeat {
-            let tail = tails.get_or_insert_default().insert(key.rank(), slot);
+            let tail = tails.get_or_insert_default().insert(slab.key(slot).rank(), slot);
             if let Some(tail) = tail {
                 slab.hot_mut(tail).next = slot;
                 let hot = slab.hot_mut(slot);
@@ -149,7 +146,7 @@ impl Lane {
         }
         let hot = slab.hot_mut(slot);
         (hot.next, hot.kind) = (NIL, hot.kind.at(Place::Leader));
-        heap.push(ShortKey::new(key, slot), slab);
+        heap.push(ShortKey::new(slab.key(slot), slot), slab);
         false
     }
 
@@ -199,13 +196,13 @@ impl Lane {
 
     #[inline(never)]
     fn unlink_from_heap<T>(&mut self, slot: u32, slab: &mut Slab<T>) {
-        let Hot { key, before, next, kind, .. } = *slab.hot(slot);
+        let Hot { before, next, kind, .. } = *slab.hot(slot);
         let Others { heap, tails } = &mut **self.others.as_mut().expect("the request is among them");
         if kind.place() == Place::Member {
             slab.hot_mut(before).next = next;
             if next == NIL {
                 let tails = tails.as_mut().expect("who is behind a leader was gathered");
-                tails.insert(key.rank(), before);
+                tails.insert(slab.key(slot).rank(), before);
             } else {
                 slab.hot_mut(next).before = before;
             }
@@ -215,13 +212,12 @@ impl Lane {
         if next == NIL {
             heap.remove(at, slab);
             if let Some(tails) = tails {
-                tails.remove(&key.rank());
+                tails.remove(&slab.key(slot).rank());
             }
         } else {
             let hot = slab.hot_mut(next);
             hot.kind = hot.kind.at(Place::Leader);
-            let key = hot.key;
-            heap.replace(at, ShortKey::new(key, next), slab);
+            heap.replace(at, ShortKey::new(slab.key(next), next), slab);
         }
     }
 

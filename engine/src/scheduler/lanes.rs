@@ -88,6 +88,12 @@ impl Lanes {
         if is_shared(id) { self.shared.get((id - SHARED) as usize) } else { self.exact.get(id as usize) }
     }
 
+    /// What the requests of a lane are pinned to. Of one that is gone this is still told, until another one takes its place.
+    #[inline(always)]
+    pub(super) fn pin(&self, id: LaneId) -> Option<Pin> {
+        if is_shared(id) { None } else { self.exact[id as usize].pin }
+    }
+
     /// An exact lane, and the positions of all of them.
     pub(super) fn with_ranks(&mut self, id: LaneId) -> (&Lane, &mut LaneRanks) {
         (&self.exact[id as usize], &mut self.ranks)

@@ -38,8 +38,8 @@ impl<T> Scheduler<T> {
         if at > now {
             return None;
         }
-        let class = ClassId(self.lanes[self.slab.hot(slot).lane].class);
-        let cause = self.wait_cause(class, &self.slab.request(slot).snapshot);
+        let lane = &self.lanes[self.slab.hot(slot).lane];
+        let cause = self.wait_cause(ClassId(lane.class), &self.slab.snapshot(slot, lane.pin));
         Some(Expired { request: self.leave(slot)?, cause })
     }
 
@@ -54,7 +54,7 @@ impl<T> Scheduler<T> {
         classes.iter_mut().for_each(Class::forget_all);
         ring.forget_credit();
         lanes.forget_all();
-        slab.take_all().collect()
+        slab.take_all(|lane| (ClassId(lanes[lane].class), lanes[lane].pin)).collect()
     }
 
     fn leave(&mut self, slot: u32) -> Option<Picked<T>> {
@@ -64,9 +64,9 @@ impl<T> Scheduler<T> {
         if was_head {
             self.head_changed(lane);
         }
-        let best = self.best_head(class).map(|slot| self.slab.hot(slot).cost);
+        let best = self.best_head(class).map(|slot| self.slab.hot(slot).usual.cost());
         self.ring.cut(class, best);
-        self.slab.take(slot)
+        self.slab.take(slot, class, || self.lanes.pin(lane))
     }
 
     fn wait_cause(&self, class: ClassId, snapshot: &Snapshot) -> WaitCause {

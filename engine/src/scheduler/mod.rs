@@ -54,7 +54,7 @@ pub use untold::Seen;
 
 use crate::error::{LimitReached, Reason};
 use crate::policy::{ClassId, Profile};
-use crate::request::Snapshot;
+use crate::request::{Pin, Snapshot, Usual};
 use crate::sync::DataArc;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use ahead::Ahead;
@@ -236,14 +236,17 @@ impl<T> Scheduler<T> {
         payload: T,
     ) -> Result<RequestKey, Refused<T>> {
         match self.classes.get(class.index()) {
-            Some(state) if state.is_plain() && snapshot.is_plain() => {
-                Ok(self.put(Picked { class, snapshot, payload }, |_, _, _, _| Kind::USUAL))
+            Some(state) if state.is_plain() && snapshot.rare.is_none() => {
+                let Snapshot { usual, pin, rare } = snapshot;
+                // There is nothing in it to be dropped.
+                std::mem::forget(rare);
+                Ok(self.put(class, usual, 0.0, pin, Kind::USUAL, payload, |_, _, _| {}))
             }
             _ => self.enqueue_unusual(class, snapshot, payload),
         }
     }
 
-    /// The same of a request that has constraints, expires, or may have to be refused.
+    /// The same of a request that has something rare, expires, or may have to be refused.
     #[inline(never)]
     fn enqueue_unusual(
         &mut self,
@@ -255,28 +258,33 @@ impl<T> Scheduler<T> {
             return Err(Refused { limit, snapshot, payload });
         }
         let expiry = self.classes[class.index()].expiry(&snapshot);
-        Ok(self.put(Picked { class, snapshot, payload }, |slot, slab, pool, expiries| {
-            let mask = pool.acquire_mask(&slab.request(slot).snapshot);
+        let mask = self.pool.acquire_mask(&snapshot);
+        let Snapshot { usual, pin, rare } = snapshot;
+        let (jump, kind) = (rare.jump(), Kind::new(mask, expiry.is_some(), &rare));
+        Ok(self.put(class, usual, jump, pin, kind, payload, |slot, slab, expiries| {
+            slab.set_rare(slot, rare);
             if let Some(at) = expiry {
                 expiries.push(slot, at, slab);
             }
-            Kind::new(mask, expiry.is_some())
         }))
     }
 
-    /// Puts a request into its lane. What it is is told when it has its slot.
+    /// Puts a request into its lane. What else it has is put into its slot by `fill`.
     #[inline(always)]
     fn put(
         &mut self,
-        request: Picked<T>,
-        kind: impl FnOnce(u32, &mut Slab<T>, &mut Pool, &mut Expiries) -> Kind,
+        class: ClassId,
+        usual: Usual,
+        jump: f64,
+        pin: Option<Pin>,
+        kind: Kind,
+        payload: T,
+        fill: impl FnOnce(u32, &mut Slab<T>, &mut Expiries),
     ) -> RequestKey {
         let Self { slab, lanes, classes, pool, ring, expiries, .. } = self;
-        let (class, pin) = (request.class, request.snapshot.pin());
         let state = &mut classes[class.index()];
-        let (key, cost) = state.admit(&request.snapshot, slab.sequence());
-        let name = slab.insert(request);
-        let kind = kind(name.slot, slab, pool, expiries);
+        state.add(&usual);
+        let policy = state.order.key(&usual, jump);
         let (id, lane) = match pin {
             None => (shared_of(class), lanes.shared(class)),
             Some(pin) => {
@@ -286,8 +294,9 @@ impl<T> Scheduler<T> {
                 (id, lane)
             }
         };
-        let comer = Comer { key, cost, lane: id, kind };
-        let is_head = state.put_in_lane(name.slot, comer, lane, slab);
+        let name = slab.insert(Comer { usual, policy, before: lane.last(), lane: id, kind }, payload);
+        fill(name.slot, slab, expiries);
+        let is_head = state.put_in_lane(name.slot, policy, kind, lane, slab);
         if is_head {
             self.head_changed(id);
         }
@@ -343,22 +352,27 @@ impl<T> Scheduler<T> {
         if let Some(head) = self.ring.ahead() {
             self.look_ahead(head);
         }
-        match self.unlink_usual(winner.slot, winner.class) {
-            Some((cost, next)) => self.ring.serve(winner, cost, next),
+        let Winner { class, slot, .. } = winner;
+        match self.unlink_usual(slot, class) {
+            Some((cost, next)) => {
+                self.ring.serve(winner, cost, next);
+                self.slab.take(slot, class, || None)
+            }
             None => self.leave_and_charge(winner),
         }
-        self.slab.take(winner.slot)
     }
 
     /// Takes a picked request, which is the head of its lane, out of its class, whatever it is.
     #[inline(never)]
-    fn leave_and_charge(&mut self, winner: Winner) {
-        let Unlinked { lane, cost, still_waiting, head } = self.unlink(winner.slot, winner.class);
+    fn leave_and_charge(&mut self, winner: Winner) -> Option<Picked<T>> {
+        let Winner { class, slot, .. } = winner;
+        let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot, class);
         self.ring.charge(winner, cost, still_waiting);
         match head {
             Some(next) => self.ring.replace(winner, next),
             None => self.head_changed(lane),
         }
+        self.slab.take(slot, class, || self.lanes.pin(lane))
     }
 
     /// Which endpoint serves a request of `class`, by the selector.

@@ -40,8 +40,8 @@ impl<T> Scheduler<T> {
         let state = &self.classes[class.index()];
         let lanes = state.exact.iter().flat_map(|exact| exact.lanes()).chain([shared_of(class)]);
         let runs = lanes.filter_map(|lane| self.lanes[lane].oldest_of_run(&self.slab));
-        let slot = runs.chain(state.ages.oldest()).min_by_key(|&slot| self.slab.hot(slot).key.sequence())?;
-        Some(self.slab.request(slot).snapshot.arrival())
+        let slot = runs.chain(state.ages.oldest()).min_by_key(|&slot| self.slab.hot(slot).sequence)?;
+        Some(self.slab.hot(slot).usual.arrival)
     }
 
     /// What waits in a class.
@@ -55,13 +55,13 @@ impl<T> Scheduler<T> {
     }
 
     /// The requests that wait, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (RequestKey, &Snapshot, &T)> {
-        self.slab.iter().map(|(key, request)| (key, &request.snapshot, &request.payload))
+    pub fn iter(&self) -> impl Iterator<Item = (RequestKey, Snapshot, &T)> {
+        self.slab.iter(|lane| self.lanes[lane].pin)
     }
 
     /// What the caller attached to a request that still waits.
     pub fn get(&self, key: RequestKey) -> Option<&T> {
-        self.slab.contains(key).then(|| &self.slab.request(key.slot).payload)
+        self.slab.payload(key)
     }
 
     /// Whether an endpoint is busy for a class: over its thresholds, or out of permits for everybody.

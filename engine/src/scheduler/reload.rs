@@ -4,9 +4,9 @@ use super::Scheduler;
 use rustc_hash::FxHashMap;
 
 use super::class::{Ages, Class};
-use super::key::{Order, OrderKey};
+use super::key::Order;
 use super::ring::{Member, Ring, most_credit};
-use super::slab::{Comer, Place};
+use super::slab::{NIL, Place};
 use crate::policy::{ClassId, ClassSpec, Profile};
 use crate::sync::DataArc;
 
@@ -54,7 +54,7 @@ impl<T> Scheduler<T> {
     pub(super) fn rebuild_ring(&mut self, order: &[ClassId], quantum: impl Fn(&Ring, ClassId) -> u64) {
         let member = |&class: &ClassId| {
             let quantum = quantum(&self.ring, class);
-            let best = self.best_head(class).map(|slot| self.slab.hot(slot).cost);
+            let best = self.best_head(class).map(|slot| self.slab.hot(slot).usual.cost());
             let gate = self.classes[class.index()].gate;
             Member { class, quantum, gate, most: most_credit(quantum, best) }
         };
@@ -99,15 +99,14 @@ impl<T> Scheduler<T> {
         let mut slots: Vec<_> =
             lanes.iter().flat_map(|&lane| self.lanes[lane].take_all(&self.slab)).collect();
         // As if all came again: the run of a lane is in the order of enqueueing.
-        slots.sort_unstable_by_key(|&slot| self.slab.hot(slot).key.sequence());
+        slots.sort_unstable_by_key(|&slot| self.slab.hot(slot).sequence);
         self.classes[class as usize].ages = Ages::EMPTY;
         for slot in slots {
-            let sequence = self.slab.hot(slot).key.sequence();
-            let key = OrderKey::new(&self.slab.request(slot).snapshot, order, sequence);
-            let hot = *self.slab.hot(slot);
-            let comer = Comer { key, cost: hot.cost, lane: hot.lane, kind: hot.kind.at(Place::Run) };
-            let lane = &mut self.lanes[hot.lane];
-            self.classes[class as usize].put_in_lane(slot, comer, lane, &mut self.slab);
+            let policy = order.key(&self.slab.hot(slot).usual, self.slab.rare(slot).jump());
+            let hot = self.slab.hot_mut(slot);
+            let (lane, kind) = (&mut self.lanes[hot.lane], hot.kind.at(Place::Run));
+            (hot.policy, hot.kind, hot.before, hot.next) = (policy, kind, lane.last(), NIL);
+            self.classes[class as usize].put_in_lane(slot, policy, kind, lane, &mut self.slab);
         }
         for lane in lanes {
             if self.lanes[lane].pin.is_some() {

@@ -4,7 +4,10 @@ use super::Picked;
 use super::heap::Positions;
 use super::key::OrderKey;
 use super::{masks, ring};
+use crate::policy::ClassId;
+use crate::request::{Pin, Rare, Snapshot, Usual};
 use crate::sync::{prefetch, prefetch_of};
+use crate::time::Timestamp;
 
 /// No slot, no position, no lane.
 pub(super) const NIL: u32 = u32::MAX;
@@ -23,25 +26,51 @@ pub(super) enum Place {
 }
 
 /// What is unusual about a request, in one number so that one look tells that nothing is: its mask, whether it expires,
-/// and its [`Place`].
+/// whether it has something [rare](Rare), and its [`Place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind(u32);
 
 impl Kind {
-    /// In the run of its lane, without constraints, never expiring.
+    /// In the run of its lane, with nothing rare, without constraints, never expiring.
     pub(super) const USUAL: Self = Self(0);
     const PLACE: u32 = 0b11;
-    const EXPIRES: u32 = 0b100;
-    const MASK: u32 = Self::EXPIRES.trailing_zeros() + 1;
+    const EXPIRES: u32 = 1 << 2;
+    const RARE: u32 = 1 << 3;
+    const RANKED: u32 = 1 << 4;
+    const MASK: u32 = Self::RANKED.trailing_zeros() + 1;
 
     /// A request in the run.
     ///
     /// # Panics
-    /// With 2²⁹ constraint sets or more.
+    /// With 2²⁷ constraint sets or more.
     #[inline(always)]
-    pub(super) fn new(mask: u32, expires: bool) -> Self {
+    pub(super) fn new(mask: u32, expires: bool, rare: &Rare) -> Self {
         assert!(mask >> (u32::BITS - Self::MASK) == 0, "more constraint sets than a request can name");
-        Self(mask << Self::MASK | if expires { Self::EXPIRES } else { 0 })
+        let bit = |is: bool, bit| if is { bit } else { 0 };
+        Self(
+            mask << Self::MASK
+                | bit(expires, Self::EXPIRES)
+                | bit(!rare.is_none(), Self::RARE)
+                | bit(rare.is_ranked(), Self::RANKED),
+        )
+    }
+
+    /// Whether the request is in the run of its lane, without constraints, and never expires: whatever else is rare about it.
+    #[inline(always)]
+    pub(super) fn is_plain(self) -> bool {
+        self.0 & !(Self::RARE | Self::RANKED) == 0
+    }
+
+    /// Whether something is rare about the request.
+    #[inline(always)]
+    fn is_rare(self) -> bool {
+        self.0 & Self::RARE != 0
+    }
+
+    /// Whether one of two requests has a strict tier or a deadline.
+    #[inline(always)]
+    fn are_ranked(self, other: Self) -> bool {
+        (self.0 | other.0) & Self::RANKED != 0
     }
 
     /// The same in another place.
@@ -75,13 +104,15 @@ impl Kind {
     }
 }
 
-/// What moving a request around in its lane touches: one cache line.
+/// A waiting request but for its payload and what is rare: one cache line, and all that most decisions touch of it.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Hot {
-    pub(super) key: OrderKey,
-    /// Cost \[tokens\], ≥ 1.
-    pub(super) cost: u64,
+    pub(super) usual: Usual,
+    /// Its place in the order of its class, smaller first.
+    pub(super) policy: u64,
+    /// Enqueue sequence.
+    pub(super) sequence: u64,
     /// The slot before in the run or behind the leader; unused by a leader and by the first of the run.
     pub(super) before: u32,
     /// The slot behind in the run or behind the leader. On the free list: the next free slot.
@@ -93,12 +124,13 @@ pub(super) struct Hot {
     generation: u32,
 }
 
-/// What a request brings along into its lane.
+/// A request that comes to a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Comer {
-    pub(super) key: OrderKey,
-    /// Cost \[tokens\], ≥ 1.
-    pub(super) cost: u64,
+    pub(super) usual: Usual,
+    pub(super) policy: u64,
+    /// The last of the lane.
+    pub(super) before: u32,
     pub(super) lane: u32,
     pub(super) kind: Kind,
 }
@@ -129,7 +161,7 @@ impl Head {
 
     #[inline(always)]
     pub(super) fn of(slot: u32, hot: &Hot) -> Self {
-        Self { slot, cost: hot.cost, next: hot.next, kind: hot.kind }
+        Self { slot, cost: hot.usual.cost(), next: hot.next, kind: hot.kind }
     }
 
     /// The head, if it has no constraints.
@@ -140,18 +172,11 @@ impl Head {
 }
 
 impl Hot {
-    /// Makes it that of a request that has come, behind `before` and in front of nobody.
-    #[inline(always)]
-    pub(super) fn begin(&mut self, comer: Comer, before: u32) {
-        let Comer { key, cost, lane, kind } = comer;
-        (self.key, self.cost, self.lane, self.kind) = (key, cost, lane, kind);
-        (self.before, self.next) = (before, NIL);
-    }
-
     /// What nobody has had yet.
     const VACANT: Self = Self {
-        key: OrderKey::LAST,
-        cost: 0,
+        usual: Usual { raw: 0, cached: 0, arrival: Timestamp::ZERO },
+        policy: 0,
+        sequence: 0,
         before: NIL,
         next: NIL,
         lane: NIL,
@@ -172,20 +197,16 @@ pub struct RequestKey {
     pub(super) generation: u32,
 }
 
-/// Room for a request. With one word for the caller it is 96 bytes, and lies in two cache lines and never in three.
-#[derive(Clone, Debug)]
-#[repr(align(32))]
-struct Seat<T>(Option<Picked<T>>);
-
 /// The slots.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     hot: Vec<Hot>,
+    payloads: Vec<Option<T>>,
     /// Position of each leader in the heap of its lane: dense, because a heap that is sifted writes many.
     positions: Vec<u32>,
     aside: Vec<Aside>,
-    /// As dispatch hands them out, so that each is moved once in and once out.
-    requests: Vec<Seat<T>>,
+    /// Only of requests that have something rare.
+    rare: Vec<Rare>,
     free: u32,
     /// Requests that were put in so far, and those that were taken out again.
     inserted: u64,
@@ -196,43 +217,55 @@ impl<T> Slab<T> {
     pub(super) fn new() -> Self {
         Self {
             hot: Vec::new(),
+            payloads: Vec::new(),
             positions: Vec::new(),
             aside: Vec::new(),
-            requests: Vec::new(),
+            rare: Vec::new(),
             free: NIL,
             inserted: 0,
             removed: 0,
         }
     }
 
-    /// Puts a request into a free slot and returns its name. Its [`Hot`] is still to be set.
+    /// Puts a request into a free slot and returns its name. What is rare about it is still to be
+    /// [set](Self::set_rare).
     ///
     /// # Panics
     /// With 2³² − 1 requests waiting.
     #[inline(always)]
-    pub(super) fn insert(&mut self, request: Picked<T>) -> RequestKey {
-        // Nothing that could panic comes before this: so the request can be made in its slot, and is not copied there.
-        match self.requests.get_mut(self.free as usize) {
-            Some(Seat(vacant @ None)) => *vacant = Some(request),
-            _ => self.insert_behind(request),
+    pub(super) fn insert(&mut self, comer: Comer, payload: T) -> RequestKey {
+        if self.free == NIL {
+            self.add_slot();
         }
-        let slot = self.free;
-        let hot = &self.hot[slot as usize];
+        let Comer { usual, policy, before, lane, kind } = comer;
+        let (slot, sequence) = (self.free, self.inserted);
+        let hot = &mut self.hot[slot as usize];
+        let generation = hot.generation;
         self.free = hot.next;
+        *hot = Hot { usual, policy, sequence, before, next: NIL, lane, kind, generation };
+        // Nobody is to be dropped there.
+        let seat = &mut self.payloads[slot as usize];
+        assert!(seat.is_none(), "slot {slot} is not free");
+        *seat = Some(payload);
         self.inserted += 1;
-        RequestKey { slot, generation: hot.generation }
+        RequestKey { slot, generation }
     }
 
-    /// Makes a slot for a request and lists it as free, for there is no other.
+    /// What is rare about the request that was put into a slot.
+    pub(super) fn set_rare(&mut self, slot: u32, rare: Rare) {
+        self.rare[slot as usize] = rare;
+    }
+
+    /// Makes a slot and lists it as free, for there is no other.
     #[inline(never)]
-    fn insert_behind(&mut self, request: Picked<T>) {
-        assert!(self.free == NIL, "slot {} was free", self.free);
+    fn add_slot(&mut self) {
         let slot = self.hot.len() as u32;
         assert!(slot < NIL, "more requests wait than a slot number can name");
         self.hot.push(Hot::VACANT);
+        self.payloads.push(None);
         self.positions.push(NIL);
         self.aside.push(Aside::NOTHING);
-        self.requests.push(Seat(Some(request)));
+        self.rare.push(Rare::NONE);
         self.free = slot;
     }
 
@@ -245,10 +278,31 @@ impl<T> Slab<T> {
         self.removed += 1;
     }
 
-    /// Takes the request out of a slot that was given back.
+    /// Takes the request, which is one of `class` and pinned as `pin` says, out of a slot that was given back.
+    // What is known here is written straight to where the caller wants it, and only then: that nobody is pinned, that
+    // nothing is rare. As values, in one piece, they would go by way of the stack.
     #[inline(always)]
-    pub(super) fn take(&mut self, slot: u32) -> Option<Picked<T>> {
-        self.requests[slot as usize].0.take()
+    pub(super) fn take(
+        &mut self,
+        slot: u32,
+        class: ClassId,
+        pin: impl FnOnce() -> Option<Pin>,
+    ) -> Option<Picked<T>> {
+        if self.hot[slot as usize].kind.is_rare() {
+            return self.take_rare(slot, class, pin());
+        }
+        let payload = self.payloads[slot as usize].take()?;
+        let Usual { raw, cached, arrival } = self.hot[slot as usize].usual;
+        let usual = Usual { raw, cached, arrival };
+        Some(Picked { class, snapshot: Snapshot { usual, pin: pin(), rare: Rare::none() }, payload })
+    }
+
+    #[inline(never)]
+    fn take_rare(&mut self, slot: u32, class: ClassId, pin: Option<Pin>) -> Option<Picked<T>> {
+        let payload = self.payloads[slot as usize].take()?;
+        let usual = self.hot[slot as usize].usual;
+        let rare = std::mem::replace(&mut self.rare[slot as usize], Rare::NONE);
+        Some(Picked { class, snapshot: Snapshot { usual, pin, rare }, payload })
     }
 
     /// Requests that wait.
@@ -256,16 +310,10 @@ impl<T> Slab<T> {
         self.inserted - self.removed
     }
 
-    /// Enqueue sequence of the request that is put in next.
-    #[inline(always)]
-    pub(super) fn sequence(&self) -> u64 {
-        self.inserted
-    }
-
     /// Whether `key` names a request that is still here. One of another slab may name somebody, or a slot that is vacant.
     pub(super) fn contains(&self, key: RequestKey) -> bool {
         let slot = key.slot as usize;
-        self.hot.get(slot).is_some_and(|h| h.generation == key.generation) && self.requests[slot].0.is_some()
+        self.hot.get(slot).is_some_and(|h| h.generation == key.generation) && self.payloads[slot].is_some()
     }
 
     /// Asks for a slot to be brought near, if there is one of this number.
@@ -273,7 +321,7 @@ impl<T> Slab<T> {
     pub(super) fn prefetch(&self, slot: u32) {
         if let Some(hot) = self.hot.get(slot as usize) {
             prefetch(hot);
-            prefetch_of(&self.requests, slot as usize);
+            prefetch_of(&self.payloads, slot as usize);
         }
     }
 
@@ -322,22 +370,77 @@ impl<T> Slab<T> {
         &mut self.aside[slot as usize]
     }
 
-    /// # Panics
-    /// If nobody has the slot.
+    /// What is rare about the request in a slot.
+    pub(super) fn rare(&self, slot: u32) -> &Rare {
+        if self.hot(slot).kind.is_rare() { &self.rare[slot as usize] } else { &Rare::NONE }
+    }
+
+    /// Where the request in a slot belongs.
+    #[inline]
+    pub(super) fn key(&self, slot: u32) -> OrderKey {
+        let Hot { policy, sequence, kind, .. } = *self.hot(slot);
+        OrderKey::new(if kind.are_ranked(kind) { self.rare(slot) } else { &Rare::NONE }, policy, sequence)
+    }
+
+    /// Whether the request in slot `a` goes before that in slot `b`.
+    #[inline]
+    pub(super) fn is_before(&self, a: u32, b: u32) -> bool {
+        let (x, y) = (self.hot(a), self.hot(b));
+        if x.kind.are_ranked(y.kind) {
+            return self.is_ranked_before(a, b);
+        }
+        let key = |hot: &Hot| u128::from(hot.policy) << 64 | u128::from(hot.sequence);
+        key(x) < key(y)
+    }
+
+    #[inline(never)]
+    fn is_ranked_before(&self, a: u32, b: u32) -> bool {
+        self.key(a).is_before(&self.key(b))
+    }
+
+    /// Whether the request in `slot`, which has this policy key and is of this kind, goes before one that was enqueued
+    /// earlier. Most do not, and that is soon told.
     #[inline(always)]
-    pub(super) fn request(&self, slot: u32) -> &Picked<T> {
-        self.requests[slot as usize].0.as_ref().expect("a slot in a lane has a request")
+    pub(super) fn overtakes(&self, slot: u32, policy: u64, kind: Kind, earlier: u32) -> bool {
+        let hot = self.hot(earlier);
+        if kind.are_ranked(hot.kind) { self.is_ranked_before(slot, earlier) } else { policy < hot.policy }
     }
 
-    /// Every request that waits, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestKey, &Picked<T>)> {
-        let keys = self.hot.iter().zip(0u32..).map(|(h, slot)| RequestKey { slot, generation: h.generation });
-        keys.zip(&self.requests).filter_map(|(key, request)| Some((key, request.0.as_ref()?)))
+    /// What was frozen of the request in a slot, which is pinned so.
+    pub(super) fn snapshot(&self, slot: u32, pin: Option<Pin>) -> Snapshot {
+        Snapshot { usual: self.hot(slot).usual, pin, rare: self.rare(slot).clone() }
     }
 
-    /// Empties every slot. The slab is unusable then.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Picked<T>> + '_ {
-        self.requests.iter_mut().filter_map(|seat| seat.0.take())
+    /// The payload of a request that is still here.
+    pub(super) fn payload(&self, key: RequestKey) -> Option<&T> {
+        if self.contains(key) { self.payloads[key.slot as usize].as_ref() } else { None }
+    }
+
+    /// Every request that waits, in no order. Those of a lane are pinned as `pin_of` says.
+    pub(super) fn iter(
+        &self,
+        pin_of: impl Fn(u32) -> Option<Pin>,
+    ) -> impl Iterator<Item = (RequestKey, Snapshot, &T)> {
+        (0..).zip(self.hot.iter().zip(&self.payloads)).filter_map(move |(slot, (hot, payload))| {
+            let payload = payload.as_ref()?;
+            Some((
+                RequestKey { slot, generation: hot.generation },
+                self.snapshot(slot, pin_of(hot.lane)),
+                payload,
+            ))
+        })
+    }
+
+    /// Empties every slot. Those of a lane are of the class and pinned as `of` says. The slab is unusable then.
+    pub(super) fn take_all(
+        &mut self,
+        of: impl Fn(u32) -> (ClassId, Option<Pin>),
+    ) -> impl Iterator<Item = Picked<T>> {
+        (0..self.hot.len() as u32).filter_map(move |slot| {
+            self.payloads[slot as usize].as_ref()?;
+            let (class, pin) = of(self.hot(slot).lane);
+            self.take(slot, class, || pin)
+        })
     }
 }
 
@@ -359,21 +462,37 @@ impl<T> Positions for Slab<T> {
     }
 
     fn is_before(&self, a: u32, b: u32) -> bool {
-        self.hot(a).key.is_before(&self.hot(b).key)
+        Slab::is_before(self, a, b)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::ClassId;
-    use crate::request::Request;
-    use crate::time::Timestamp;
+    use crate::request::{Constraints, Pin, Request};
+    use crate::worker::WorkerId;
+    use std::time::Duration;
+
+    /// What is rare about requests, whether it is anything, and whether it is a tier or a deadline.
+    fn rare() -> Vec<(Rare, bool, bool)> {
+        let of = |request: Request| request.snapshot(Timestamp::ZERO).unwrap().rare;
+        let base = || Request::new(9, 3);
+        vec![
+            (of(base()), false, false),
+            (of(Request { priority_jump: -1.0, ..base() }), false, false),
+            (of(Request { priority_jump: 1e-9, ..base() }), true, false),
+            // A pin is that of the lane.
+            (of(Request { pin: Some(Pin { worker: WorkerId(0), rank: Some(0) }), ..base() }), false, false),
+            (of(Request { constraints: Some(Constraints::default().into()), ..base() }), true, false),
+            (of(Request { cached_on: Some([].into()), ..base() }), true, false),
+            (of(Request { strict_priority: 1, ..base() }), true, true),
+            (of(Request { deadline: Some(Duration::MAX), ..base() }), true, true),
+        ]
+    }
 
     #[test]
-    fn what_ordering_touches_is_one_cache_line_and_the_rest_lies_in_two() {
+    fn a_request_is_one_cache_line() {
         assert_eq!(size_of::<Hot>(), 64);
-        assert_eq!(size_of::<Seat<u64>>(), 96);
     }
 
     #[test]
@@ -381,13 +500,17 @@ mod tests {
         let most = (1 << (u32::BITS - Kind::MASK)) - 1;
         for mask in [masks::NO_MASK, 1, 2, most] {
             for expires in [false, true] {
-                let kind = Kind::new(mask, expires);
-                assert_eq!(kind == Kind::USUAL, mask == masks::NO_MASK && !expires);
-                for place in [Place::Front, Place::Leader, Place::Member, Place::Run] {
-                    let kind = kind.at(Place::Member).at(place);
-                    assert_eq!((kind.mask(), kind.expires(), kind.place()), (mask, expires, place));
-                    assert_eq!(kind.in_run(), place == Place::Run);
-                    assert!(kind != Kind::USUAL || kind.in_run());
+                for (rare, is_rare, is_ranked) in rare() {
+                    let kind = Kind::new(mask, expires, &rare);
+                    assert_eq!(kind == Kind::USUAL, mask == masks::NO_MASK && !expires && !is_rare);
+                    for place in [Place::Front, Place::Leader, Place::Member, Place::Run] {
+                        let kind = kind.at(Place::Member).at(place);
+                        assert_eq!((kind.mask(), kind.expires(), kind.place()), (mask, expires, place));
+                        assert_eq!((kind.is_rare(), kind.are_ranked(Kind::USUAL)), (is_rare, is_ranked));
+                        assert_eq!(Kind::USUAL.are_ranked(kind), is_ranked);
+                        assert_eq!(kind.in_run(), place == Place::Run);
+                        assert_eq!(kind.is_plain(), kind.in_run() && mask == masks::NO_MASK && !expires);
+                    }
                 }
             }
         }
@@ -396,26 +519,26 @@ mod tests {
     #[test]
     #[should_panic(expected = "more constraint sets")]
     fn a_mask_that_a_kind_cannot_name_is_refused() {
-        Kind::new(1 << (u32::BITS - Kind::MASK), false);
+        Kind::new(1 << (u32::BITS - Kind::MASK), false, &Rare::NONE);
     }
 
     /// Of the 2³² tenants that a slot can tell apart, the last and the first one.
     #[test]
     fn a_key_names_one_tenant_also_when_the_count_of_those_who_left_wraps() {
         let request = || {
-            let snapshot = Request::new(1, 0).snapshot(Timestamp::ZERO).unwrap();
-            Picked { class: ClassId(0), snapshot, payload: () }
+            let usual = Request::new(1, 0).snapshot(Timestamp::ZERO).unwrap().usual;
+            Comer { usual, policy: 0, before: NIL, lane: 0, kind: Kind::USUAL }
         };
         let mut slab = Slab::new();
-        slab.insert(request());
+        slab.insert(request(), ());
         slab.hot_mut(0).generation = u32::MAX;
         let mut before = RequestKey { slot: 0, generation: u32::MAX };
         for _ in 0..3 {
             assert!(slab.contains(before));
             slab.vacate(0);
             assert!(!slab.contains(before));
-            assert!(slab.take(0).is_some());
-            let next = slab.insert(request());
+            assert!(slab.take(0, ClassId(0), || None).is_some());
+            let next = slab.insert(request(), ());
             assert!(
                 next.slot == 0 && !slab.contains(before) && RequestKey::from_bits(next.to_bits()) == next
             );
