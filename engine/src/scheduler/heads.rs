@@ -4,8 +4,9 @@ use super::class::Class;
 use super::expiry::Expiries;
 use super::lane::{Lane, LaneId, is_shared, shared_of};
 use super::pool::Pool;
-use super::slab::{Head, NIL, Slab};
-use super::{Scheduler, masks, ring};
+use super::ring::Offer;
+use super::slab::{Head, Slab};
+use super::{Scheduler, masks};
 use crate::error::LimitReached;
 use crate::policy::ClassId;
 use crate::request::Snapshot;
@@ -200,22 +201,22 @@ impl<T> Scheduler<T> {
         let Self { slab, lanes, classes, ring, .. } = self;
         let state = &classes[class.index()];
         match usual_head(state, lanes.shared(class), slab) {
-            Some(Head { slot, cost, .. }) => ring.set_candidate(class, [slot, NIL], [cost, ring::NONE]),
+            Some(Head { slot, cost, .. }) => ring.set_candidates(class, Offer { slot, cost }, Offer::NONE),
             None => self.refresh_unusual(class),
         }
     }
 
     fn refresh_unusual(&mut self, class: ClassId) {
         let shared = self.shared_head(class);
-        let candidates = self.candidates(class, shared);
-        let costs = candidates.map(|slot| slot.map_or(ring::NONE, |s| self.slab.hot(s).usual.cost()));
+        let offer = |slot| Offer { slot, cost: self.slab.hot(slot).usual.cost() };
+        let [open, closed] = self.candidates(class, shared).map(|slot| slot.map_or(Offer::NONE, offer));
         let constrained = shared.is_some_and(|(_, mask)| mask != masks::NO_MASK);
         let state = &mut self.classes[class.index()];
         // It depends on some endpoints only, and not on its pool gate.
         if constrained && !std::mem::replace(&mut state.listed, true) {
             self.constrained.push(class);
         }
-        self.ring.set_candidate(class, candidates.map(|slot| slot.unwrap_or(NIL)), costs);
+        self.ring.set_candidates(class, open, closed);
     }
 }
 

@@ -94,17 +94,22 @@ fn ordered_bits(value: f64) -> u64 {
 }
 
 impl OrderKey {
+    /// `hi` without strict priority and deadline.
+    const USUAL: u128 = u128::MAX >> 32;
+
     /// Behind all others.
     pub(super) const LAST: Self = Self { hi: u128::MAX, lo: u128::MAX };
 
-    /// Of a request with this policy key and what is rare about it.
-    #[inline]
+    /// Of a request with this policy key, without strict priority and deadline.
+    #[inline(always)]
+    pub(super) fn usual(policy: u64, sequence: u64) -> Self {
+        Self { hi: Self::USUAL, lo: u128::from(policy) << 64 | u128::from(sequence) }
+    }
+
+    /// Of any request.
     pub(super) fn new(rare: &Rare, policy: u64, sequence: u64) -> Self {
         let (tier, deadline) = (!rare.strict_priority(), rare.deadline_nanos());
-        Self {
-            hi: u128::from(tier) << 64 | u128::from(deadline),
-            lo: u128::from(policy) << 64 | u128::from(sequence),
-        }
+        Self { hi: u128::from(tier) << 64 | u128::from(deadline), ..Self::usual(policy, sequence) }
     }
 
     fn policy(self) -> u64 {
@@ -139,7 +144,7 @@ impl ShortKey {
     #[inline]
     pub(super) fn new(key: OrderKey, item: u32) -> Self {
         let policy = key.policy();
-        let usual = key.hi == u128::MAX >> 32;
+        let usual = key.hi == OrderKey::USUAL;
         let bits = if usual && policy >> 63 == 1 {
             policy
         } else if usual {

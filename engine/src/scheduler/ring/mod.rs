@@ -45,15 +45,17 @@ fn group_of(gate: GateId) -> u32 {
     1 + gate.0
 }
 
-/// The candidates of a class for an open and for a closed gate: their slots, and their costs \[tokens\].
-#[derive(Clone, Copy, Debug)]
-struct Pair {
-    slots: [u32; 2],
-    costs: [u64; 2],
+/// What a class would send: a request, and what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) slot: u32,
+    /// \[tokens\].
+    pub(super) cost: u64,
 }
 
-impl Pair {
-    const NONE: Self = Self { slots: [NIL; 2], costs: [NONE; 2] };
+impl Offer {
+    /// Nothing.
+    pub(super) const NONE: Self = Self { slot: NIL, cost: NONE };
 }
 
 /// The state of the arbitration.
@@ -75,8 +77,8 @@ pub(super) struct Ring {
     frontier: u32,
     /// The place to look ahead at, if classes are not picked in the order of the ring, or [`NIL`].
     scattered: u32,
-    /// By place, of the classes that have a candidate whether their gate is open or not.
-    pairs: Vec<Pair>,
+    /// By place, of the classes that have a candidate whether their gate is open or not: for an open gate, and for a closed one.
+    offers: Vec<[Offer; 2]>,
     class_at: Vec<ClassId>,
     /// By class number.
     place_of: Vec<u32>,
@@ -133,7 +135,7 @@ impl Ring {
             ahead: NIL,
             frontier: NIL,
             scattered: NIL,
-            pairs: vec![Pair::NONE; n],
+            offers: vec![[Offer::NONE; 2]; n],
             class_at: members.iter().map(|m| m.class).collect(),
             place_of: vec![NIL; classes],
             mixed: vec![Vec::new(); gates],
@@ -254,8 +256,8 @@ impl Ring {
         let gate = gate.0 as usize;
         for i in (0..self.mixed[gate].len()).rev() {
             let k = self.mixed[gate][i] as usize;
-            let Pair { slots: [with, without], .. } = self.pairs[k];
-            if self.places[k].group != ALWAYS || with == without {
+            let [open, closed] = self.offers[k];
+            if self.places[k].group != ALWAYS || open.slot == closed.slot {
                 self.places[k].listed = false;
                 self.mixed[gate].swap_remove(i);
             } else {
@@ -265,57 +267,56 @@ impl Ring {
         }
     }
 
-    /// Sets the slot and the cost of the class's candidate for an open and for a closed gate, [`NONE`] without one.
-    pub(super) fn set_candidate(&mut self, class: ClassId, slots: [u32; 2], costs: [u64; 2]) {
+    /// Sets the candidates of a class for an open and for a closed gate.
+    // Two values and no array: so they come in registers.
+    pub(super) fn set_candidates(&mut self, class: ClassId, open: Offer, closed: Offer) {
         let k = self.place(class);
         self.settle(k);
-        self.set(k, slots, costs);
+        self.set(k, open, closed);
     }
 
     /// The same for the class at a place, whose credit is worked out.
     #[inline(never)]
-    fn set(&mut self, k: usize, slots: [u32; 2], costs: [u64; 2]) {
+    fn set(&mut self, k: usize, open: Offer, closed: Offer) {
         let place = &mut self.places[k];
-        if costs[1] != NONE || place.group == ALWAYS {
-            return self.set_unusual(k, Pair { slots, costs });
+        if closed.cost != NONE || place.group == ALWAYS {
+            return self.set_unusual(k, open, closed);
         }
-        (place.slot, place.cost) = (slots[0], costs[0]);
+        (place.slot, place.cost) = (open.slot, open.cost);
         self.note(k);
     }
 
     /// The same for a class that has a candidate even if its gate is closed, or had one.
     #[inline(never)]
-    fn set_unusual(&mut self, k: usize, pair: Pair) {
-        self.pairs[k] = pair;
+    fn set_unusual(&mut self, k: usize, open: Offer, closed: Offer) {
+        self.offers[k] = [open, closed];
         let place = &mut self.places[k];
-        if pair.costs == [NONE; 2] {
+        if open.cost == NONE && closed.cost == NONE {
             // It stays in its group: a load change often takes a candidate away only to bring it back.
             (place.slot, place.cost) = (NIL, NONE);
             return self.note_anew(k);
         }
         let (before, gate) = (place.group, place.gate);
-        let group = if pair.costs[1] != NONE { ALWAYS } else { group_of(gate) };
+        let group = if closed.cost != NONE { ALWAYS } else { group_of(gate) };
         if before != group {
             self.groups[before as usize].forget(k, &mut self.places);
             self.list(before);
             self.places[k].group = group;
             self.places[k].settled = self.passes(k);
         }
-        if group == ALWAYS
-            && pair.slots[0] != pair.slots[1]
-            && !std::mem::replace(&mut self.places[k].listed, true)
+        if group == ALWAYS && open.slot != closed.slot && !std::mem::replace(&mut self.places[k].listed, true)
         {
             self.mixed[gate.0 as usize].push(k as u32);
         }
         self.choose(k);
     }
 
-    /// Takes the one of a pair that counts: that for an open gate, or that for a closed one.
+    /// Takes the offer that counts: that for an open gate, or that for a closed one.
     fn choose(&mut self, k: usize) {
         let Place { group, gate, .. } = self.places[k];
         let side = usize::from(group == ALWAYS && !self.gate_is_open(gate));
-        let Pair { slots, costs } = self.pairs[k];
-        (self.places[k].slot, self.places[k].cost) = (slots[side], costs[side]);
+        let Offer { slot, cost } = self.offers[k][side];
+        (self.places[k].slot, self.places[k].cost) = (slot, cost);
         self.note(k);
     }
 
@@ -376,7 +377,7 @@ impl Ring {
     pub(super) fn replace(&mut self, winner: Winner, next: Head) {
         let k = winner.place as usize;
         debug_assert_eq!(self.places[k].settled, self.passes(k), "a class is settled when it is picked");
-        self.set(k, [next.slot, NIL], [next.cost, NONE]);
+        self.set(k, Offer { slot: next.slot, cost: next.cost }, Offer::NONE);
     }
 
     /// Both at once, of a class that has another candidate.

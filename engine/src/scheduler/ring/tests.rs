@@ -35,8 +35,7 @@ struct NaiveClass {
     deficit: u64,
     quantum: u64,
     gate: usize,
-    slots: [u32; 2],
-    costs: [u64; 2],
+    offers: [Offer; 2],
 }
 
 struct Naive {
@@ -53,7 +52,7 @@ impl Naive {
 
     /// The cost of its candidate.
     fn cost(&self, k: usize) -> Option<u64> {
-        Some(self.classes[k].costs[self.side(k)]).filter(|cost| *cost != NONE)
+        Some(self.classes[k].offers[self.side(k)].cost).filter(|cost| *cost != NONE)
     }
 
     fn can_pay(&self, k: usize) -> bool {
@@ -77,7 +76,7 @@ impl Naive {
 
     fn pick(&mut self) -> Option<(usize, u32)> {
         let k = self.winner()?;
-        Some((k, self.classes[k].slots[self.side(k)]))
+        Some((k, self.classes[k].offers[self.side(k)].slot))
     }
 
     fn winner(&mut self) -> Option<usize> {
@@ -121,7 +120,7 @@ proptest! {
             let gate = numbers.below(gates as u64) as usize;
             let quantum = numbers.tokens(small);
             members.push(Member { class: ClassId(class), quantum, gate: GateId(gate as u32), most: 0 });
-            naive.classes.push(NaiveClass { deficit: 0, quantum, gate, slots: [NIL; 2], costs: [NONE; 2] });
+            naive.classes.push(NaiveClass { deficit: 0, quantum, gate, offers: [Offer::NONE; 2] });
         }
         let mut ring = Ring::default().rebuilt(&members, gates);
         let mut slot = 0;
@@ -172,7 +171,7 @@ proptest! {
                             ring.charge(winner, cost, still_waiting);
                             ring.replace(winner, next);
                         }
-                        (class.slots, class.costs) = ([next.slot, NIL], [next.cost, NONE]);
+                        class.offers = [Offer { slot: next.slot, cost: next.cost }, Offer::NONE];
                     } else {
                         ring.charge(winner, cost, still_waiting);
                         candidate(&mut ring, &mut naive, k, &mut slot, numbers, small);
@@ -197,13 +196,14 @@ fn candidate(
 ) {
     *slot += 2;
     let (cost, other) = (numbers.tokens(small), numbers.tokens(small));
-    let (slots, costs) = match numbers.below(8) {
-        0 => ([NIL; 2], [NONE; 2]),
-        1 => ([*slot; 2], [cost; 2]),
-        2 => ([*slot, *slot + 1], [cost; 2]),
-        3 => ([*slot, *slot + 1], [cost, other]),
-        _ => ([*slot, NIL], [cost, NONE]),
+    let offer = Offer { slot: *slot, cost };
+    let [open, closed] = match numbers.below(8) {
+        0 => [Offer::NONE; 2],
+        1 => [offer; 2],
+        2 => [offer, Offer { slot: *slot + 1, cost }],
+        3 => [offer, Offer { slot: *slot + 1, cost: other }],
+        _ => [offer, Offer::NONE],
     };
-    ring.set_candidate(ClassId(k as u32), slots, costs);
-    (naive.classes[k].slots, naive.classes[k].costs) = (slots, costs);
+    ring.set_candidates(ClassId(k as u32), open, closed);
+    naive.classes[k].offers = [open, closed];
 }
