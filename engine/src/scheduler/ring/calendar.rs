@@ -230,14 +230,19 @@ impl Calendar {
 
     /// The next place that is due in this round behind `frontier`, or, if that is not ahead of `k`, [`LEAD`] behind `k`;
     /// [`NIL`] if there is none.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn due_ahead(&mut self, k: usize, frontier: u32) -> u32 {
         let next = if frontier != NIL && frontier as usize > k {
             self.next_due(frontier as usize + 1)
         } else {
-            (0..LEAD).try_fold(k, |k, _| self.next_due(k + 1))
+            self.first_ahead(k)
         };
         next.map_or(NIL, |next| next as u32)
+    }
+
+    #[inline(never)]
+    fn first_ahead(&mut self, k: usize) -> Option<usize> {
+        (0..LEAD).try_fold(k, |k, _| self.next_due(k + 1))
     }
 
     /// The first of the places `from..to` that is due when the sweep passes it in this round; `to` if none is.
