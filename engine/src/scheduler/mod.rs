@@ -352,20 +352,20 @@ impl<T> Scheduler<T> {
         if let Some(head) = self.ring.ahead() {
             self.look_ahead(head);
         }
-        let Winner { class, slot, .. } = winner;
+        let Winner { place, class, slot, credit } = winner;
         match self.unlink_usual(slot, class) {
             Some((cost, next)) => {
                 self.ring.serve(winner, cost, next);
                 self.slab.take(slot, class, || None)
             }
-            None => self.leave_and_charge(winner),
+            None => self.leave_and_charge(place, class, slot, credit),
         }
     }
 
     /// Takes a picked request, which is the head of its lane, out of its class, whatever it is.
     #[inline(never)]
-    fn leave_and_charge(&mut self, winner: Winner) -> Option<Picked<T>> {
-        let Winner { class, slot, .. } = winner;
+    fn leave_and_charge(&mut self, place: u32, class: ClassId, slot: u32, credit: u64) -> Option<Picked<T>> {
+        let winner = Winner { place, class, slot, credit };
         let Unlinked { lane, cost, still_waiting, head } = self.unlink(slot, class);
         self.ring.charge(winner, cost, still_waiting);
         match head {
