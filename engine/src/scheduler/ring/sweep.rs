@@ -32,6 +32,21 @@ impl Ring {
             let end = self.places.len();
             return (k, calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end));
         }
+        // Nearly always: one group, and somebody is left in this round.
+        if let Some(calendar) = self.groups.get_mut(self.sole as usize)
+            && let Some(k) = calendar.next_due(self.cursor)
+        {
+            let grants = calendar.rounds_to(self.places[k].due);
+            if calendar.near > SEVERAL {
+                self.frontier = calendar.due_ahead(k, self.frontier);
+                self.ahead = self.frontier;
+            } else if calendar.near > FEW {
+                // The last class is done for this round.
+                self.ahead = std::mem::replace(&mut self.frontier, k as u32);
+            }
+            self.sweep_to(k, grants);
+            return (k, self.places[k].deficit);
+        }
         let k = self.search().unwrap_or(usize::MAX);
         (k, self.places.get(k).map_or(0, |place| place.deficit))
     }
@@ -52,26 +67,6 @@ impl Ring {
 
     #[inline(never)]
     fn search(&mut self) -> Option<usize> {
-        // Nearly always: one group, and somebody is left in this round.
-        if let Some(calendar) = self.groups.get_mut(self.sole as usize)
-            && let Some(k) = calendar.next_due(self.cursor)
-        {
-            let grants = calendar.rounds_to(self.places[k].due);
-            if calendar.near > SEVERAL {
-                self.frontier = calendar.due_ahead(k, self.frontier);
-                self.ahead = self.frontier;
-            } else if calendar.near > FEW {
-                // The last class is done for this round.
-                self.ahead = std::mem::replace(&mut self.frontier, k as u32);
-            }
-            self.sweep_to(k, grants);
-            return Some(k);
-        }
-        self.search_around()
-    }
-
-    #[inline(never)]
-    fn search_around(&mut self) -> Option<usize> {
         if let Some(calendar) = self.groups.get_mut(self.sole as usize)
             && let Some((k, next)) = calendar.leap(self.cursor, &mut self.places)
         {
