@@ -218,12 +218,16 @@ impl Calendar {
         }
     }
 
-    /// The first place from `from` on that is due when the sweep passes it in this round, if the bits tell.
+    /// Whether the bits tell who is due: none of the group has missed a grant.
+    #[inline(always)]
+    pub(super) fn is_simple(&self) -> bool {
+        self.missed.is_empty()
+    }
+
+    /// The first place from `from` on that is due when the sweep passes it in this round, in a [simple](Self::is_simple)
+    /// group where somebody is near.
     #[inline(always)]
     pub(super) fn next_due(&mut self, from: usize) -> Option<usize> {
-        if self.near == 0 || !self.missed.is_empty() {
-            return None;
-        }
         self.steps += 1;
         self.bits.first(self.number_from(from)).map(|number| self.place(number))
     }
@@ -289,7 +293,7 @@ impl Calendar {
 
     /// The only place that is noted, if it is known to be that.
     #[inline(always)]
-    fn alone(&self) -> Option<usize> {
+    pub(super) fn alone(&self) -> Option<usize> {
         (self.alone != NIL).then_some(self.alone as usize)
     }
 
@@ -319,12 +323,6 @@ impl Calendar {
             prefetch(&places[later]);
         }
         Some((k, soon.map_or(NIL, |soon| soon as u32)))
-    }
-
-    /// The same if none of the group has missed a grant.
-    #[inline(always)]
-    pub(super) fn simply_alone(&self) -> Option<usize> {
-        if self.missed.is_empty() { self.alone() } else { None }
     }
 
     /// Moves the sweep to the class at place `k`, the only one that has a candidate: nobody needs to be searched. The ring

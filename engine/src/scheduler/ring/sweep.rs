@@ -26,26 +26,29 @@ impl Ring {
     /// the cursor. Its place, `usize::MAX` if there is no such class, and its credit, which its deficit need not show.
     #[inline(always)]
     pub(super) fn scan(&mut self) -> (usize, u64) {
+        // Nearly always: one group, and nobody in it has missed a grant.
         if let Some(calendar) = self.groups.get_mut(self.sole as usize)
-            && let Some(k) = calendar.simply_alone()
+            && calendar.is_simple()
         {
-            let end = self.places.len();
-            return (k, calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end));
-        }
-        // Nearly always: one group, and somebody is left in this round.
-        if let Some(calendar) = self.groups.get_mut(self.sole as usize)
-            && let Some(k) = calendar.next_due(self.cursor)
-        {
-            let grants = calendar.rounds_to(self.places[k].due);
-            if calendar.near > SEVERAL {
-                self.frontier = calendar.due_ahead(k, self.frontier);
-                self.ahead = self.frontier;
-            } else if calendar.near > FEW {
-                // The last class is done for this round.
-                self.ahead = std::mem::replace(&mut self.frontier, k as u32);
+            if let Some(k) = calendar.alone() {
+                let end = self.places.len();
+                return (k, calendar.sweep_on(k, &mut self.places[k], &mut self.cursor, end));
             }
-            self.sweep_to(k, grants);
-            return (k, self.places[k].deficit);
+            // Nearly always again: somebody is left in this round.
+            if calendar.near > 0
+                && let Some(k) = calendar.next_due(self.cursor)
+            {
+                let grants = calendar.rounds_to(self.places[k].due);
+                if calendar.near > SEVERAL {
+                    self.frontier = calendar.due_ahead(k, self.frontier);
+                    self.ahead = self.frontier;
+                } else if calendar.near > FEW {
+                    // The last class is done for this round.
+                    self.ahead = std::mem::replace(&mut self.frontier, k as u32);
+                }
+                self.sweep_to(k, grants);
+                return (k, self.places[k].deficit);
+            }
         }
         let k = self.search().unwrap_or(usize::MAX);
         (k, self.places.get(k).map_or(0, |place| place.deficit))
