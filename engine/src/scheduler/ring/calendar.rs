@@ -236,17 +236,15 @@ impl Calendar {
     /// [`NIL`] if there is none.
     #[inline(always)]
     pub(super) fn due_ahead(&mut self, k: usize, frontier: u32) -> u32 {
-        let next = if frontier != NIL && frontier as usize > k {
-            self.next_due(frontier as usize + 1)
-        } else {
-            self.first_ahead(k)
-        };
-        next.map_or(NIL, |next| next as u32)
+        if frontier == NIL || frontier as usize <= k {
+            return self.first_ahead(k);
+        }
+        self.next_due(frontier as usize + 1).map_or(NIL, |next| next as u32)
     }
 
     #[inline(never)]
-    fn first_ahead(&mut self, k: usize) -> Option<usize> {
-        (0..LEAD).try_fold(k, |k, _| self.next_due(k + 1))
+    fn first_ahead(&mut self, k: usize) -> u32 {
+        (0..LEAD).try_fold(k, |k, _| self.next_due(k + 1)).map_or(NIL, |next| next as u32)
     }
 
     /// The first of the places `from..to` that is due when the sweep passes it in this round; `to` if none is.
