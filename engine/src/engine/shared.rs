@@ -79,16 +79,6 @@ pub(super) struct Entry {
     pub(super) choice: ClassChoice,
 }
 
-impl Entry {
-    pub(super) fn is_late(&self) -> bool {
-        self.snapshot.deadline().is_some_and(|deadline| deadline <= self.snapshot.arrival())
-    }
-
-    pub(super) fn is_clamped(&self) -> bool {
-        self.choice != ClassChoice::AsAsked
-    }
-}
-
 /// How far the engine is from its end. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -144,26 +134,30 @@ impl Shared {
         self.notifier.notify();
     }
 
-    /// What is frozen of a request that came in at `arrival`, or at a time that is to be noted; why it does not come in.
-    // Inlined: else all of it would be copied.
-    #[inline(always)]
-    pub(super) fn entry(&self, request: &Request, arrival: Option<Timestamp>) -> Result<Entry, Reason> {
+    /// Whether a request may come in now.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Reason> {
         if self.phase() != Phase::Open {
             count(&self.door.closed);
             return Err(self.closed());
         }
-        let snapshot = match request.snapshot(arrival.unwrap_or(Timestamp::ZERO)) {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                count(&self.door.invalid);
-                return Err(Reason::Invalid(error));
-            }
-        };
+        request.check().map_err(|error| {
+            count(&self.door.invalid);
+            Reason::Invalid(error)
+        })
+    }
+
+    /// What is frozen of a request that came in at `arrival`, or at a time that is to be noted.
+    // Inlined: else all of it would be copied.
+    #[inline(always)]
+    pub(super) fn entry(&self, request: &Request, arrival: Option<Timestamp>) -> Entry {
         let choice = match &self.guard {
             Some(guard) if request.class.is_some() => guard.0.choose(request),
             _ => ClassChoice::AsAsked,
         };
-        Ok(Entry { snapshot, choice })
+        Entry { snapshot: request.freeze(arrival.unwrap_or(Timestamp::ZERO)), choice }
     }
 
     /// When a request came in: now, if that was not noted before.

@@ -49,17 +49,40 @@ unsafe impl<Q: Send, A: Send> Send for Ticket<Q, A> {}
 
 /// Both halves of a new ticket, in one allocation. The answerer's half can be [`Queued`].
 pub fn ticket<Q: Send + Sync, A: Send>(question: Q) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
-    let (queued, node) = Queued::with_both_links(Ticket {
-        state: AtomicU8::new(0),
-        note: AtomicU64::new(NO_NOTE),
-        question: UnsafeCell::new(None),
-        answer: UnsafeCell::new(None),
-        waker: UnsafeCell::new(None),
-    });
-    // Written into its place: made there, a large one would be copied on its way.
-    // SAFETY: nobody else has the ticket yet.
-    node.question.with_mut(|q| unsafe { q.write(Some(question)) });
-    (Asker { node: Some(node) }, queued)
+    Blank::new().ask(question)
+}
+
+/// A ticket without its question: one that is put together after the ticket is made is written into its place at once,
+/// one that was there before is copied.
+#[derive(Debug)]
+pub struct Blank<Q, A> {
+    asker: Queued<Ticket<Q, A>, ABANDONED>,
+    answerer: Queued<Ticket<Q, A>>,
+}
+
+impl<Q: Send + Sync, A: Send> Blank<Q, A> {
+    /// The one allocation of a ticket.
+    #[inline(always)]
+    #[expect(clippy::new_without_default, reason = "it allocates")]
+    pub fn new() -> Self {
+        let (answerer, asker) = Queued::with_both_links(|| Ticket {
+            state: AtomicU8::new(0),
+            note: AtomicU64::new(NO_NOTE),
+            question: UnsafeCell::new(None),
+            answer: UnsafeCell::new(None),
+            waker: UnsafeCell::new(None),
+        });
+        Self { asker, answerer }
+    }
+
+    /// Both halves.
+    #[inline(always)]
+    pub fn ask(self, question: Q) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
+        let Self { asker, answerer } = self;
+        // SAFETY: nobody else has the ticket yet. What is overwritten is `None`.
+        asker.question.with_mut(|q| unsafe { q.write(Some(question)) });
+        (Asker { node: Some(asker) }, answerer)
+    }
 }
 
 /// The half that waits for the answer.
@@ -125,12 +148,15 @@ impl<Q, A> Asker<Q, A> {
     }
 
     /// Blocks the calling thread until the answer is there.
-    pub fn wait(self) -> (A, Q) {
+    pub fn wait(mut self) -> (A, Q) {
         self.wait_with(both)
     }
 
     /// The same with what `f` makes of the answer and of the question in its place.
-    pub fn wait_with<R>(mut self, f: impl FnOnce(A, &mut Option<Q>) -> R) -> R {
+    ///
+    /// # Panics
+    /// If the answer was taken before.
+    pub fn wait_with<R>(&mut self, f: impl FnOnce(A, &mut Option<Q>) -> R) -> R {
         for _ in 0..spins(SPINS) {
             if self.is_done() {
                 return self.take_with(f);
@@ -169,7 +195,8 @@ impl<Q, A> Asker<Q, A> {
         self.leave()
     }
 
-    fn leave(&mut self) -> Option<Abandoned<Q, A>> {
+    /// The same, once; nothing of an asker that has its answer.
+    pub(crate) fn leave(&mut self) -> Option<Abandoned<Q, A>> {
         // Acquire: with DONE, the answer that `answer` released. Nothing is published to the answerer.
         let before = self.node.as_ref()?.state.fetch_or(GONE, Ordering::Acquire);
         point(Step::Gone);
@@ -223,6 +250,11 @@ impl<Q, A> Answerer<Q, A> {
         Self(queued)
     }
 
+    /// The right to queue the ticket, back.
+    pub fn into_queued(self) -> Queued<Ticket<Q, A>> {
+        self.0
+    }
+
     /// The question.
     pub fn question(&self) -> &Q {
         // SAFETY: before DONE, which only this half sets by giving itself up, nobody writes the question.
@@ -256,10 +288,31 @@ impl<Q, A> Answerer<Q, A> {
     /// # Errors
     /// The asker was dropped before: the answer comes back.
     pub fn answer(self, answer: A) -> Result<(), A> {
-        let ticket = &*self.0;
-        // SAFETY: before DONE the answer is this half's alone.
-        ticket.answer.with_mut(|a| unsafe { *a = Some(answer) });
+        self.write(answer).give()
+    }
+
+    /// Writes the answer into its place, to be given.
+    #[inline(always)]
+    pub fn write(self, answer: A) -> Written<Q, A> {
+        // SAFETY: before DONE the answer is this half's alone. There was none: writing one takes this half away.
+        self.0.answer.with_mut(|a| unsafe { a.write(Some(answer)) });
         point(Step::AnswerWritten);
+        Written(self.0)
+    }
+}
+
+/// The half that gives the answer, with the answer in its place.
+#[derive(Debug)]
+#[must_use = "the asker does not know of it yet"]
+pub struct Written<Q, A>(Queued<Ticket<Q, A>>);
+
+impl<Q, A> Written<Q, A> {
+    /// Gives the answer and wakes the asker.
+    ///
+    /// # Errors
+    /// The asker was dropped before: the answer comes back.
+    pub fn give(self) -> Result<(), A> {
+        let ticket = &*self.0;
         // Release: the answer becomes visible to the asker. Acquire: with WAKER, the waker that `poll` released.
         let before = ticket.state.fetch_or(DONE, Ordering::AcqRel);
         point(Step::Answered);
