@@ -97,7 +97,7 @@ enum State {
     Asked(Asked),
     /// It was answered at once.
     Answered(Result<Permit, Box<Rejected>>),
-    /// Its answer was taken, or it was cancelled.
+    /// That answer was taken.
     Over,
 }
 
@@ -113,6 +113,16 @@ impl Asked {
         Self { asker, engine }
     }
 
+    fn abandon(&mut self) {
+        if let Some(abandoned) = self.asker.leave() {
+            let shared = &self.engine.shared;
+            // A closed queue belongs to an arbiter that has ended and answered everything.
+            if shared.abandoned.push(abandoned.into_queued()).is_ok() {
+                shared.notifier.notify();
+            }
+        }
+    }
+
     /// Takes a request that got into no queue out of its ticket again.
     #[cold]
     pub(super) fn reject(mut self, outside: Outside, reason: Reason) -> Rejected {
@@ -124,12 +134,8 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if let Some(abandoned) = self.asker.leave() {
-            let shared = &self.engine.shared;
-            // A closed queue belongs to an arbiter that has ended and answered everything.
-            if shared.abandoned.push(abandoned.into_queued()).is_ok() {
-                shared.notifier.notify();
-            }
+        if !self.asker.is_over() {
+            self.abandon();
         }
     }
 }
@@ -151,9 +157,7 @@ impl Admission {
     pub fn wait(mut self) -> Result<Permit, Rejected> {
         let Self { state, span } = &mut self;
         if let State::Asked(Asked { asker, .. }) = state {
-            let made = asker.wait_with(|answer, question| outcome(answer, question, span));
-            *state = State::Over;
-            return made;
+            return asker.wait_with(|answer, question| outcome(answer, question, span));
         }
         let State::Answered(answer) = self.take() else { panic!("a future that was ready is used up") };
         at_once(answer, &mut self.span)
@@ -176,11 +180,7 @@ impl Future for Admission {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { state, span } = &mut *self;
         if let State::Asked(Asked { asker, .. }) = state {
-            let ready = asker.poll_with(cx, |answer, question| outcome(answer, question, span));
-            if ready.is_ready() {
-                *state = State::Over;
-            }
-            return ready;
+            return asker.poll_with(cx, |answer, question| outcome(answer, question, span));
         }
         let State::Answered(answer) = self.take() else { panic!("polled after it was ready") };
         Poll::Ready(at_once(answer, &mut self.span))
@@ -189,7 +189,12 @@ impl Future for Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        if !matches!(self.state, State::Over) {
+        let is_over = match &self.state {
+            State::Asked(Asked { asker, .. }) => asker.is_over(),
+            State::Answered(_) => false,
+            State::Over => true,
+        };
+        if !is_over {
             self.span.cancelled();
         }
     }
@@ -260,8 +265,14 @@ impl Pending {
     /// Gives the answer; returns whether anybody took it. A permit that nobody takes is released here.
     // Inlined, as `give`.
     #[inline(always)]
-    pub(super) fn answer(mut self, answer: Answer) -> bool {
+    pub(super) fn answer(&mut self, answer: Answer) -> bool {
         self.0.take().is_some_and(|answerer| give(answerer, answer))
+    }
+
+    #[cold]
+    fn close(&mut self) {
+        let cause = crate::sync::panicking().then(|| "the arbiter panicked".into());
+        self.answer(Err(Reason::Closed { cause }));
     }
 }
 
@@ -275,9 +286,8 @@ fn give(answerer: Answerer<Submission, Answer>, answer: Answer) -> bool {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(answerer) = self.0.take() {
-            let cause = crate::sync::panicking().then(|| "the arbiter panicked".into());
-            give(answerer, Err(Reason::Closed { cause }));
+        if self.0.is_some() {
+            self.close();
         }
     }
 }

@@ -183,6 +183,11 @@ impl<Q, A> Asker<Q, A> {
         self.is_done().then(|| self.take_with(both))
     }
 
+    /// Whether it has the answer, or has left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.node.is_none()
+    }
+
     fn is_done(&self) -> bool {
         let ticket = self.node.as_ref().expect("not asked again after the answer was taken");
         // Acquire: with DONE, the answer that `answer` released.
@@ -225,7 +230,9 @@ fn both<Q, A>(answer: A, question: &mut Option<Q>) -> (A, Q) {
 
 impl<Q, A> Drop for Asker<Q, A> {
     fn drop(&mut self) {
-        drop(self.leave());
+        if !self.is_over() {
+            drop(self.leave());
+        }
     }
 }
 
