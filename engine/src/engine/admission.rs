@@ -296,4 +296,3 @@ impl Drop for Pending {
 pub(super) fn waiting_place(item: &Item) -> Option<RequestKey> {
     item.noted().map(RequestKey::from_bits)
 }
-

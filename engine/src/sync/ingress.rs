@@ -17,7 +17,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
 
-use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, Step, UnsafeCell, arc_in_place, fence, point};
+use super::{
+    Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, Step, UnsafeCell, arc_in_place, fence, point,
+};
 
 /// A value that can be queued, with the links inside: one for its ingress queue, one for the queue of requests whose
 /// callers have left, which a request may be in at the same time.
