@@ -12,7 +12,7 @@ use super::span::RequestSpan;
 use crate::error::{Reason, Rejected};
 use crate::request::{Request, Snapshot};
 use crate::scheduler::RequestKey;
-use crate::sync::Arc;
+use crate::sync::{Arc, take_whole};
 use crate::sync::ingress::Queued;
 use crate::sync::ticket::{Answerer, Asker, Ticket};
 
@@ -235,9 +235,13 @@ impl Pending {
         Self(Some(Answerer::new(queued)))
     }
 
-    /// What was frozen at arrival; can be taken once.
-    pub(super) fn take_snapshot(&mut self) -> Option<Snapshot> {
-        self.0.as_mut()?.question_mut().snapshot.take()
+    /// What was frozen at arrival, to be taken once.
+    ///
+    /// # Panics
+    /// If it was taken before, or the answer was given.
+    #[inline(always)]
+    pub(super) fn take_snapshot(&mut self) -> Snapshot {
+        take_whole(&mut self.0.as_mut().expect("nobody has answered it yet").question_mut().snapshot)
     }
 
     /// What was frozen at arrival, if it was not taken.

@@ -150,7 +150,7 @@ impl Arbiter {
             queue.consumer.close(|item| {
                 counts.taken_in();
                 let mut payload = Pending::new(item);
-                let snapshot = payload.take_snapshot().expect("nobody has taken it yet");
+                let snapshot = payload.take_snapshot();
                 close(Picked { class, snapshot, payload }, counts);
             });
         }

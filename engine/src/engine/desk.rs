@@ -78,7 +78,7 @@ impl Desk {
         let counts = &mut self.counts[class.index()];
         counts.taken_in();
         let abandoned = pending.is_abandoned();
-        let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
+        let snapshot = pending.take_snapshot();
         if abandoned {
             counts.cancelled += 1;
             if self.observers.any() {

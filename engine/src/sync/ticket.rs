@@ -15,7 +15,7 @@
 use std::task::{Context, Poll, Waker};
 
 use super::ingress::{ABANDONED, Queued};
-use super::{AtomicU8, AtomicU64, Ordering, Step, UnsafeCell, park, point, spin_loop, spins, thread_waker};
+use super::{AtomicU8, AtomicU64, Ordering, Step, UnsafeCell, park, point, spin_loop, spins, take_whole, thread_waker};
 
 /// The answer is in its cell.
 const DONE: u8 = 1;
@@ -216,8 +216,7 @@ impl<Q, A> Asker<Q, A> {
     fn take_with<R>(&mut self, f: impl FnOnce(A, &mut Option<Q>) -> R) -> R {
         let ticket = self.node.take().expect("the answer is taken once");
         // SAFETY: after DONE the answer is this half's alone, and the node lets it be taken once.
-        let answer = ticket.answer.with_mut(|a| unsafe { (*a).take() });
-        let answer = answer.expect("DONE comes after the answer");
+        let answer = ticket.answer.with_mut(|a| take_whole(unsafe { &mut *a }));
         // SAFETY: as above; the answerer gave up the question with DONE.
         ticket.question.with_mut(|q| f(answer, unsafe { &mut *q }))
     }
