@@ -1,6 +1,7 @@
 //! From a request to its answer: the caller's side, and the arbiter's.
 
 use std::future::Future;
+use std::mem::{forget, replace};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -12,9 +13,9 @@ use super::span::RequestSpan;
 use crate::error::{Reason, Rejected};
 use crate::request::{Request, Snapshot};
 use crate::scheduler::RequestKey;
-use crate::sync::{Arc, take_whole};
 use crate::sync::ingress::Queued;
 use crate::sync::ticket::{Answerer, Asker, Ticket};
+use crate::sync::{Arc, take_whole};
 
 /// What travels to the arbiter and, if the request is rejected, back.
 #[derive(Debug)]
@@ -25,14 +26,32 @@ pub(super) struct Submission {
     snapshot: Option<Snapshot>,
     /// What the class guard made of the class that the request names.
     choice: ClassChoice,
-    pub(super) request: Request,
+    request: Option<Request>,
 }
 
 impl Submission {
-    // Inlined: else it is put together somewhere else.
+    /// Of nothing yet, to be filled in its place.
+    pub(super) fn blank() -> Self {
+        Self { snapshot: None, choice: ClassChoice::AsAsked, request: None }
+    }
+
+    /// Fills a blank one.
+    // Inlined: else the caller copies what it hands over. Forgotten: what a blank one has needs no drop.
     #[inline(always)]
-    pub(super) fn new(request: Request, Entry { snapshot, choice }: Entry) -> Self {
-        Self { snapshot: Some(snapshot), choice, request }
+    pub(super) fn fill(&mut self, request: Request, Entry { snapshot, choice }: Entry) {
+        forget(replace(&mut self.snapshot, Some(snapshot)));
+        forget(replace(&mut self.choice, choice));
+        forget(replace(&mut self.request, Some(request)));
+    }
+
+    /// The request.
+    pub(super) fn request(&self) -> &Request {
+        self.request.as_ref().expect("it was filled in")
+    }
+
+    /// The request back.
+    fn into_request(self) -> Request {
+        self.request.expect("it was filled in")
     }
 
     /// What was frozen at arrival, if it was not taken.
@@ -42,7 +61,7 @@ impl Submission {
 
     /// The policy class or family that counts for the request.
     pub(super) fn class(&self) -> Option<&str> {
-        asked(&self.request, &self.choice)
+        asked(self.request(), &self.choice)
     }
 
     /// Whether that is not the one that it names.
@@ -127,8 +146,8 @@ impl Asked {
     #[cold]
     pub(super) fn reject(mut self, outside: Outside, reason: Reason) -> Rejected {
         give(outside, Err(reason));
-        let (answer, Submission { request, .. }) = self.asker.try_take().expect("it was just given");
-        Rejected { reason: answer.expect_err("it was a rejection"), request }
+        let (answer, submission) = self.asker.try_take().expect("it was just given");
+        Rejected { reason: answer.expect_err("it was a rejection"), request: submission.into_request() }
     }
 }
 
@@ -164,7 +183,7 @@ impl Admission {
     }
 
     fn take(&mut self) -> State {
-        std::mem::replace(&mut self.state, State::Over)
+        replace(&mut self.state, State::Over)
     }
 
     /// Gives the request up, like dropping it: its place in the queue, and what it counts against the limits of its
@@ -207,9 +226,9 @@ fn outcome(
 ) -> Result<Permit, Rejected> {
     span.answered(&answer);
     match answer {
-        Ok(permit) => Ok(permit.within(std::mem::replace(span, RequestSpan::none()))),
+        Ok(permit) => Ok(permit.within(replace(span, RequestSpan::none()))),
         Err(reason) => {
-            let Submission { request, .. } = question.take().expect("nobody else takes it");
+            let request = question.take().expect("nobody else takes it").into_request();
             Err(Rejected { reason, request })
         }
     }

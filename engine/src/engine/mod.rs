@@ -38,12 +38,12 @@ use crate::error::{Reason, Rejected, WaitCause};
 use crate::policy::{ClassId, Profile};
 use crate::request::Request;
 use crate::scheduler::Booked;
-use crate::sync::ingress::{PushError, Queued};
-use crate::sync::ticket::{Asker, Blank};
+use crate::sync::ingress::PushError;
+use crate::sync::ticket::{Asker, ticket_with};
 use crate::sync::{Arc, DataArc, JoinHandle, Mutex};
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
-use admission::{Answer, Asked, Handle, Item, Outside, Submission};
+use admission::{Answer, Asked, Handle, Outside, Submission};
 use arbiter::Arbiter;
 use assist::{Visit, Visited};
 use counts::count;
@@ -155,8 +155,10 @@ impl Engine {
         let Some(answer) = visited.answer else {
             let arrival = shared.arrival(&mut entry.snapshot, &mut arrival);
             // What is asked goes into the ticket here: wherever else it went first, it would be copied.
-            let (asker, queued) = Blank::new().ask(Submission::new(request, entry));
-            return self.admit_by_queue(asker, queued, arrival, visited.was_there, span);
+            let (asker, queued) = ticket_with(Submission::blank);
+            let mut outside = Outside::new(queued);
+            outside.question_mut().fill(request, entry);
+            return self.admit_by_queue(asker, outside, arrival, visited.was_there, span);
         };
         // Who hears of it is the caller's, and comes when the desk is laid down.
         if let Some(class) = visited.class {
@@ -172,13 +174,12 @@ impl Engine {
     fn admit_by_queue(
         &self,
         asker: Asker<Submission, Answer>,
-        queued: Queued<Item>,
+        mut outside: Outside,
         arrival: Timestamp,
         was_there: bool,
         span: RequestSpan,
     ) -> Result<Admission, Rejected> {
         let asked = Asked::new(asker, self.handle.clone());
-        let mut outside = Outside::new(queued);
         loop {
             let reason;
             (outside, reason) = match self.push(outside, arrival, was_there, &span) {
@@ -201,7 +202,7 @@ impl Engine {
     #[cold]
     fn look_again(&self, outside: &mut Outside, arrival: Timestamp) -> Result<(), Reason> {
         let shared = &*self.handle.shared;
-        let request = &outside.question().request;
+        let request = outside.question().request();
         shared.check(request)?;
         let entry = shared.entry(request, Some(arrival));
         outside.question_mut().renew(entry);

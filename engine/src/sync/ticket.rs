@@ -15,7 +15,9 @@
 use std::task::{Context, Poll, Waker};
 
 use super::ingress::{ABANDONED, Queued};
-use super::{AtomicU8, AtomicU64, Ordering, Step, UnsafeCell, park, point, spin_loop, spins, take_whole, thread_waker};
+use super::{
+    AtomicU8, AtomicU64, Ordering, Step, UnsafeCell, park, point, spin_loop, spins, take_whole, thread_waker,
+};
 
 /// The answer is in its cell.
 const DONE: u8 = 1;
@@ -49,40 +51,22 @@ unsafe impl<Q: Send, A: Send> Send for Ticket<Q, A> {}
 
 /// Both halves of a new ticket, in one allocation. The answerer's half can be [`Queued`].
 pub fn ticket<Q: Send + Sync, A: Send>(question: Q) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
-    Blank::new().ask(question)
+    ticket_with(|| question)
 }
 
-/// A ticket without its question: one that is put together after the ticket is made is written into its place at once,
-/// one that was there before is copied.
-#[derive(Debug)]
-pub struct Blank<Q, A> {
-    asker: Queued<Ticket<Q, A>, ABANDONED>,
-    answerer: Queued<Ticket<Q, A>>,
-}
-
-impl<Q: Send + Sync, A: Send> Blank<Q, A> {
-    /// The one allocation of a ticket.
-    #[inline(always)]
-    #[expect(clippy::new_without_default, reason = "it allocates")]
-    pub fn new() -> Self {
-        let (answerer, asker) = Queued::with_both_links(|| Ticket {
-            state: AtomicU8::new(0),
-            note: AtomicU64::new(NO_NOTE),
-            question: UnsafeCell::new(None),
-            answer: UnsafeCell::new(None),
-            waker: UnsafeCell::new(None),
-        });
-        Self { asker, answerer }
-    }
-
-    /// Both halves.
-    #[inline(always)]
-    pub fn ask(self, question: Q) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
-        let Self { asker, answerer } = self;
-        // SAFETY: nobody else has the ticket yet. What is overwritten is `None`.
-        asker.question.with_mut(|q| unsafe { q.write(Some(question)) });
-        (Asker { node: Some(asker) }, answerer)
-    }
+/// The same with a question that is made in its place.
+#[inline(always)]
+pub fn ticket_with<Q: Send + Sync, A: Send>(
+    question: impl FnOnce() -> Q,
+) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
+    let (queued, node) = Queued::with_both_links(|| Ticket {
+        state: AtomicU8::new(0),
+        note: AtomicU64::new(NO_NOTE),
+        question: UnsafeCell::new(Some(question())),
+        answer: UnsafeCell::new(None),
+        waker: UnsafeCell::new(None),
+    });
+    (Asker { node: Some(node) }, queued)
 }
 
 /// The half that waits for the answer.
