@@ -47,7 +47,7 @@ use admission::{Answer, Asked, Handle, Outside, Submission};
 use arbiter::Arbiter;
 use assist::{Visit, Visited};
 use counts::count;
-use shared::{Phase, Shared};
+use shared::{Entry, Phase, Shared};
 use span::RequestSpan;
 
 /// What the arbiter does when there is nothing to do.
@@ -139,7 +139,8 @@ impl Engine {
             span.refused(&reason);
             return Err(Rejected { reason, request });
         }
-        let mut entry = shared.entry(&request, arrival);
+        let mut entry = Entry::new(&request, arrival);
+        shared.choose(&request, &mut entry);
         let mut visited = Visited::default();
         if !entry.snapshot.is_late() {
             shared.notifier.visit(|arbiter: &mut Arbiter| {
@@ -204,7 +205,8 @@ impl Engine {
         let shared = &*self.handle.shared;
         let request = outside.question().request();
         shared.check(request)?;
-        let entry = shared.entry(request, Some(arrival));
+        let mut entry = Entry::new(request, Some(arrival));
+        shared.choose(request, &mut entry);
         outside.question_mut().renew(entry);
         Ok(())
     }

@@ -79,6 +79,16 @@ pub(super) struct Entry {
     pub(super) choice: ClassChoice,
 }
 
+impl Entry {
+    /// Of a request that came in at `arrival`, or at a time that is to be noted.
+    // Inlined: else all of it would be copied.
+    #[inline(always)]
+    pub(super) fn new(request: &Request, arrival: Option<Timestamp>) -> Self {
+        let snapshot = request.freeze(arrival.unwrap_or(Timestamp::ZERO));
+        Self { snapshot, choice: ClassChoice::AsAsked }
+    }
+}
+
 /// How far the engine is from its end. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -149,15 +159,13 @@ impl Shared {
         })
     }
 
-    /// What is frozen of a request that came in at `arrival`, or at a time that is to be noted.
-    // Inlined: else all of it would be copied.
-    #[inline(always)]
-    pub(super) fn entry(&self, request: &Request, arrival: Option<Timestamp>) -> Entry {
-        let choice = match &self.guard {
-            Some(guard) if request.class.is_some() => guard.0.choose(request),
-            _ => ClassChoice::AsAsked,
-        };
-        Entry { snapshot: request.freeze(arrival.unwrap_or(Timestamp::ZERO)), choice }
+    /// Lets the class guard choose, if there is one.
+    pub(super) fn choose(&self, request: &Request, entry: &mut Entry) {
+        if let Some(guard) = &self.guard
+            && request.class.is_some()
+        {
+            entry.choice = guard.0.choose(request);
+        }
     }
 
     /// When a request came in: now, if that was not noted before.
