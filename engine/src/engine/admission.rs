@@ -39,9 +39,9 @@ impl Submission {
     // Inlined: else the caller copies what it hands over. Forgotten: what a blank one has needs no drop.
     #[inline(always)]
     pub(super) fn fill(&mut self, request: Request, Entry { snapshot, choice }: Entry) {
-        forget(replace(&mut self.snapshot, Some(snapshot)));
+        forget(self.snapshot.replace(snapshot));
         forget(replace(&mut self.choice, choice));
-        forget(replace(&mut self.request, Some(request)));
+        forget(self.request.replace(request));
     }
 
     /// The request.

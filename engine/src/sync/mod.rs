@@ -57,10 +57,9 @@ pub(crate) fn patience(time: std::time::Duration) -> std::time::Duration {
 #[inline(always)]
 pub(crate) fn take_whole<T>(place: &mut Option<T>) -> T {
     let value = std::ptr::from_mut(place.as_mut().expect("it was not taken before"));
-    // SAFETY: the value is there.
+    // SAFETY: the value is there, and its place forgets it before anybody else looks.
     let value = unsafe { value.read() };
-    // SAFETY: the place is borrowed mutably. What is overwritten has been moved out.
-    unsafe { std::ptr::write(place, None) };
+    std::mem::forget(place.take());
     value
 }
 
