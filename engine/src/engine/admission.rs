@@ -13,9 +13,9 @@ use super::span::RequestSpan;
 use crate::error::{Reason, Rejected};
 use crate::request::{Request, Snapshot};
 use crate::scheduler::RequestKey;
+use crate::sync::Arc;
 use crate::sync::ingress::Queued;
-use crate::sync::ticket::{Answerer, Asker, Ticket};
-use crate::sync::{Arc, take_whole};
+use crate::sync::ticket::{Answerer, Asker, Ticket, take_whole};
 
 /// What travels to the arbiter and, if the request is rejected, back.
 #[derive(Debug)]

@@ -187,15 +187,10 @@ impl Engine {
                 Ok(()) => return Ok(Admission::asked(asked, span)),
                 Err(refused) => refused,
             };
-            let reason = match reason {
-                Some(reason) => reason,
-                None => match self.look_again(&mut outside, arrival) {
-                    Ok(()) => continue,
-                    Err(reason) => reason,
-                },
-            };
-            span.refused(&reason);
-            return Err(asked.reject(outside, reason));
+            if let Some(reason) = reason.or_else(|| self.look_again(&mut outside, arrival).err()) {
+                span.refused(&reason);
+                return Err(asked.reject(outside, reason));
+            }
         }
     }
 

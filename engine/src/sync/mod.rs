@@ -49,20 +49,6 @@ pub(crate) fn patience(time: std::time::Duration) -> std::time::Duration {
     if cfg!(any(loom, shuttle)) { std::time::Duration::ZERO } else { time }
 }
 
-/// Takes the value out of `place` in one piece. What [`Option::take`] returns is looked at, which has the compiler take it
-/// apart, and pieces of another size do not forward to the loads behind them.
-///
-/// # Panics
-/// If there is none.
-#[inline(always)]
-pub(crate) fn take_whole<T>(place: &mut Option<T>) -> T {
-    let value = std::ptr::from_mut(place.as_mut().expect("it was not taken before"));
-    // SAFETY: the value is there, and its place forgets it before anybody else looks.
-    let value = unsafe { value.read() };
-    std::mem::forget(place.take());
-    value
-}
-
 /// A waker that unparks `thread`.
 fn unparker(thread: Thread) -> std::task::Waker {
     struct Unparker(Thread);

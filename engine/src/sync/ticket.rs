@@ -15,9 +15,7 @@
 use std::task::{Context, Poll, Waker};
 
 use super::ingress::{ABANDONED, Queued};
-use super::{
-    AtomicU8, AtomicU64, Ordering, Step, UnsafeCell, park, point, spin_loop, spins, take_whole, thread_waker,
-};
+use super::{AtomicU8, AtomicU64, Ordering, Step, UnsafeCell, park, point, spin_loop, spins, thread_waker};
 
 /// The answer is in its cell.
 const DONE: u8 = 1;
@@ -107,14 +105,14 @@ impl<Q, A> Asker<Q, A> {
     /// If the answer was taken before.
     pub fn poll_with<R>(&mut self, cx: &mut Context<'_>, f: impl FnOnce(A, &mut Option<Q>) -> R) -> Poll<R> {
         let ticket: &Ticket<Q, A> = self.node.as_ref().expect("not polled after the answer was taken");
-        // Acquire: with DONE, the answer that `answer` released.
+        // Acquire: with DONE, the answer that `give` released.
         let mut state = ticket.state.load(Ordering::Acquire);
         if state & (DONE | WAKER) == WAKER {
             // SAFETY: this half alone writes the cell, and the answerer only reads it.
             if ticket.waker.with(|w| unsafe { (*w).as_ref() }.is_some_and(|w| w.will_wake(cx.waker()))) {
                 return Poll::Pending;
             }
-            // Acquire: with DONE, the answer that `answer` released. Without it the answerer comes later, finds
+            // Acquire: with DONE, the answer that `give` released. Without it the answerer comes later, finds
             // WAKER clear and leaves the cell alone.
             state = ticket.state.fetch_and(!WAKER, Ordering::Acquire);
         }
@@ -122,7 +120,7 @@ impl<Q, A> Asker<Q, A> {
             // SAFETY: WAKER is clear and only this half sets it, so the answerer does not look into the cell.
             ticket.waker.with_mut(|w| unsafe { *w = Some(cx.waker().clone()) });
             point(Step::WakerWritten);
-            // Release: the waker becomes visible to `answer`. Acquire: with DONE, the answer that it released.
+            // Release: the waker becomes visible to `give`. Acquire: with DONE, the answer that it released.
             state = ticket.state.fetch_or(WAKER, Ordering::AcqRel);
         }
         if state & DONE == 0 {
@@ -174,7 +172,7 @@ impl<Q, A> Asker<Q, A> {
 
     fn is_done(&self) -> bool {
         let ticket = self.node.as_ref().expect("not asked again after the answer was taken");
-        // Acquire: with DONE, the answer that `answer` released.
+        // Acquire: with DONE, the answer that `give` released.
         ticket.state.load(Ordering::Acquire) & DONE != 0
     }
 
@@ -186,7 +184,7 @@ impl<Q, A> Asker<Q, A> {
 
     /// The same, once; nothing of an asker that has its answer.
     pub(crate) fn leave(&mut self) -> Option<Abandoned<Q, A>> {
-        // Acquire: with DONE, the answer that `answer` released. Nothing is published to the answerer.
+        // Acquire: with DONE, the answer that `give` released. Nothing is published to the answerer.
         let before = self.node.as_ref()?.state.fetch_or(GONE, Ordering::Acquire);
         point(Step::Gone);
         if before & DONE != 0 {
@@ -204,6 +202,20 @@ impl<Q, A> Asker<Q, A> {
         // SAFETY: as above; the answerer gave up the question with DONE.
         ticket.question.with_mut(|q| f(answer, unsafe { &mut *q }))
     }
+}
+
+/// Takes the value out of `place` in one piece. What [`Option::take`] returns is looked at, which has the compiler take it
+/// apart, and pieces of another size do not forward to the loads behind them.
+///
+/// # Panics
+/// If there is none.
+#[inline(always)]
+pub(crate) fn take_whole<T>(place: &mut Option<T>) -> T {
+    let value = std::ptr::from_mut(place.as_mut().expect("it was not taken before"));
+    // SAFETY: the value is there, and its place forgets it before anybody else looks.
+    let value = unsafe { value.read() };
+    std::mem::forget(place.take());
+    value
 }
 
 /// An answer and its question.
@@ -269,7 +281,7 @@ impl<Q, A> Answerer<Q, A> {
 
     /// Whether the asker was dropped, so that no answer is wanted.
     pub fn is_abandoned(&self) -> bool {
-        // Relaxed: a hint; `answer` decides.
+        // Relaxed: a hint; `give` decides.
         self.0.state.load(Ordering::Relaxed) & GONE != 0
     }
 
