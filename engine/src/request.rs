@@ -63,14 +63,28 @@ impl Request {
     /// A priority jump that is NaN or infinite.
     #[inline]
     pub fn snapshot(&self, arrival: Timestamp) -> Result<Snapshot, InvalidRequest> {
-        if !self.priority_jump.is_finite() {
-            return Err(InvalidRequest::PriorityJump { value: self.priority_jump });
+        self.check()?;
+        Ok(self.freeze(arrival))
+    }
+
+    /// Whether the request makes sense.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), InvalidRequest> {
+        if self.priority_jump.is_finite() {
+            return Ok(());
         }
+        Err(InvalidRequest::PriorityJump { value: self.priority_jump })
+    }
+
+    /// The snapshot of one that does.
+    // Inlined: else all of it would be copied.
+    #[inline(always)]
+    pub(crate) fn freeze(&self, arrival: Timestamp) -> Snapshot {
         let cached = match (&self.cached_on, self.pin) {
             (Some(list), Some(pin)) => list.on(pin.worker),
             _ => self.cached_tokens,
         };
-        Ok(Snapshot {
+        Snapshot {
             usual: Usual { raw: self.raw_isl_tokens, cached: cached.min(self.raw_isl_tokens), arrival },
             pin: self.pin,
             rare: Rare {
@@ -85,7 +99,7 @@ impl Request {
                 cached_on: self.cached_on.clone(),
                 strict_priority: self.strict_priority,
             },
-        })
+        }
     }
 }
 
@@ -358,6 +372,11 @@ impl Snapshot {
     /// When it must have been dispatched.
     pub fn deadline(&self) -> Option<Timestamp> {
         (self.rare.urgency != 0).then(|| Timestamp::from_nanos(self.rare.deadline_nanos()))
+    }
+
+    /// Whether it was too late when the request came in.
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= self.usual.arrival)
     }
 
     /// Workers that are known to have some of the prompt cached; `None` if that is unknown.

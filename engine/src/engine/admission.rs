@@ -1,20 +1,21 @@
 //! From a request to its answer: the caller's side, and the arbiter's.
 
 use std::future::Future;
+use std::mem::{forget, replace};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::contain::contained;
 use super::guard::ClassChoice;
 use super::permit::Permit;
-use super::shared::Shared;
+use super::shared::{Entry, Shared};
 use super::span::RequestSpan;
 use crate::error::{Reason, Rejected};
 use crate::request::{Request, Snapshot};
 use crate::scheduler::RequestKey;
 use crate::sync::Arc;
 use crate::sync::ingress::Queued;
-use crate::sync::ticket::{Answerer, Asker, Ticket, ticket};
+use crate::sync::ticket::{Answerer, Asker, Ticket, take_whole};
 
 /// What travels to the arbiter and, if the request is rejected, back.
 #[derive(Debug)]
@@ -25,7 +26,53 @@ pub(super) struct Submission {
     snapshot: Option<Snapshot>,
     /// What the class guard made of the class that the request names.
     choice: ClassChoice,
-    request: Request,
+    request: Option<Request>,
+}
+
+impl Submission {
+    /// Of nothing yet, to be filled in its place.
+    pub(super) fn blank() -> Self {
+        Self { snapshot: None, choice: ClassChoice::AsAsked, request: None }
+    }
+
+    /// Fills a blank one.
+    // Inlined: else the caller copies what it hands over. Forgotten: what a blank one has needs no drop.
+    #[inline(always)]
+    pub(super) fn fill(&mut self, request: Request, Entry { snapshot, choice }: Entry) {
+        forget(self.snapshot.replace(snapshot));
+        forget(replace(&mut self.choice, choice));
+        forget(self.request.replace(request));
+    }
+
+    /// The request.
+    pub(super) fn request(&self) -> &Request {
+        self.request.as_ref().expect("it was filled in")
+    }
+
+    /// The request back.
+    fn into_request(self) -> Request {
+        self.request.expect("it was filled in")
+    }
+
+    /// What was frozen at arrival, if it was not taken.
+    pub(super) fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+
+    /// The policy class or family that counts for the request.
+    pub(super) fn class(&self) -> Option<&str> {
+        asked(self.request(), &self.choice)
+    }
+
+    /// Whether that is not the one that it names.
+    pub(super) fn is_clamped(&self) -> bool {
+        self.choice.is_clamped()
+    }
+
+    /// Sets what is frozen anew.
+    pub(super) fn renew(&mut self, Entry { snapshot, choice }: Entry) {
+        (self.snapshot, self.choice) = (Some(snapshot), choice);
+    }
 }
 
 /// The class or family that counts for a request.
@@ -42,6 +89,9 @@ pub(super) type Answer = Result<Permit, Reason>;
 
 /// An item of the ingress queues.
 pub(super) type Item = Ticket<Submission, Answer>;
+
+/// A request with its ticket, which is in no queue.
+pub(super) type Outside = Answerer<Submission, Answer>;
 
 /// One clone of an engine: what its admissions hold on to, so that threads with clones of their own share no counter
 /// of owners.
@@ -63,23 +113,55 @@ pub struct Admission {
 #[derive(Debug)]
 enum State {
     /// The arbiter has it, or will.
-    Asked(Asker<Submission, Answer>, Arc<Handle>),
+    Asked(Asked),
     /// It was answered at once.
     Answered(Result<Permit, Box<Rejected>>),
-    /// Its answer was taken, or it was cancelled.
+    /// That answer was taken.
     Over,
 }
 
+/// The caller's side of a request that the arbiter has, or will have. Dropped before the answer, it tells the arbiter.
+#[derive(Debug)]
+pub(super) struct Asked {
+    asker: Asker<Submission, Answer>,
+    engine: Arc<Handle>,
+}
+
+impl Asked {
+    pub(super) fn new(asker: Asker<Submission, Answer>, engine: Arc<Handle>) -> Self {
+        Self { asker, engine }
+    }
+
+    fn abandon(&mut self) {
+        if let Some(abandoned) = self.asker.leave() {
+            let shared = &self.engine.shared;
+            // A closed queue belongs to an arbiter that has ended and answered everything.
+            if shared.abandoned.push(abandoned.into_queued()).is_ok() {
+                shared.notifier.notify();
+            }
+        }
+    }
+
+    /// Takes a request that got into no queue out of its ticket again.
+    #[cold]
+    pub(super) fn reject(mut self, outside: Outside, reason: Reason) -> Rejected {
+        give(outside, Err(reason));
+        let (answer, submission) = self.asker.try_take().expect("it was just given");
+        Rejected { reason: answer.expect_err("it was a rejection"), request: submission.into_request() }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if !self.asker.is_over() {
+            self.abandon();
+        }
+    }
+}
+
 impl Admission {
-    /// Both sides of a request.
-    pub(super) fn new(
-        request: Request,
-        choice: ClassChoice,
-        snapshot: Snapshot,
-        engine: Arc<Handle>,
-    ) -> (Self, Queued<Item>) {
-        let (asker, queued) = ticket(Submission { request, choice, snapshot: Some(snapshot) });
-        (Self { state: State::Asked(asker, engine), span: RequestSpan::none() }, queued)
+    pub(super) fn asked(asked: Asked, span: RequestSpan) -> Self {
+        Self { state: State::Asked(asked), span }
     }
 
     /// Of a request that was answered at once.
@@ -87,27 +169,21 @@ impl Admission {
         Self { state: State::Answered(answer), span }
     }
 
-    /// Lets `span` follow it.
-    pub(super) fn follow(&mut self, span: RequestSpan) {
-        self.span = span;
-    }
-
     /// Blocks the calling thread until the request is dispatched or rejected.
     ///
     /// # Errors
     /// Why the request was not dispatched, and the request.
     pub fn wait(mut self) -> Result<Permit, Rejected> {
-        match self.take() {
-            State::Asked(asker, _) => {
-                asker.wait_with(|answer, question| outcome(answer, question, &mut self.span))
-            }
-            State::Answered(answer) => at_once(answer, &mut self.span),
-            State::Over => panic!("a future that was ready is used up"),
+        let Self { state, span } = &mut self;
+        if let State::Asked(Asked { asker, .. }) = state {
+            return asker.wait_with(|answer, question| outcome(answer, question, span));
         }
+        let State::Answered(answer) = self.take() else { panic!("a future that was ready is used up") };
+        at_once(answer, &mut self.span)
     }
 
     fn take(&mut self) -> State {
-        std::mem::replace(&mut self.state, State::Over)
+        replace(&mut self.state, State::Over)
     }
 
     /// Gives the request up, like dropping it: its place in the queue, and what it counts against the limits of its
@@ -122,12 +198,8 @@ impl Future for Admission {
     /// If polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { state, span } = &mut *self;
-        if let State::Asked(asker, _) = state {
-            let ready = asker.poll_with(cx, |answer, question| outcome(answer, question, span));
-            if ready.is_ready() {
-                *state = State::Over;
-            }
-            return ready;
+        if let State::Asked(Asked { asker, .. }) = state {
+            return asker.poll_with(cx, |answer, question| outcome(answer, question, span));
         }
         let State::Answered(answer) = self.take() else { panic!("polled after it was ready") };
         Poll::Ready(at_once(answer, &mut self.span))
@@ -136,19 +208,13 @@ impl Future for Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        let (asker, engine) = match self.take() {
-            State::Asked(asker, engine) => (asker, engine),
-            State::Answered(_) => return self.span.cancelled(),
-            State::Over => return,
+        let is_over = match &self.state {
+            State::Asked(Asked { asker, .. }) => asker.is_over(),
+            State::Answered(_) => false,
+            State::Over => true,
         };
-        self.span.cancelled();
-        let abandoned = asker.abandon();
-        if let Some(abandoned) = abandoned {
-            let shared = &engine.shared;
-            // A closed queue belongs to an arbiter that has ended and answered everything.
-            if shared.abandoned.push(abandoned.into_queued()).is_ok() {
-                shared.notifier.notify();
-            }
+        if !is_over {
+            self.span.cancelled();
         }
     }
 }
@@ -160,9 +226,9 @@ fn outcome(
 ) -> Result<Permit, Rejected> {
     span.answered(&answer);
     match answer {
-        Ok(permit) => Ok(permit.within(std::mem::replace(span, RequestSpan::none()))),
+        Ok(permit) => Ok(permit.within(replace(span, RequestSpan::none()))),
         Err(reason) => {
-            let Submission { request, .. } = question.take().expect("nobody else takes it");
+            let request = question.take().expect("nobody else takes it").into_request();
             Err(Rejected { reason, request })
         }
     }
@@ -188,20 +254,23 @@ impl Pending {
         Self(Some(Answerer::new(queued)))
     }
 
-    /// What was frozen at arrival; can be taken once.
-    pub(super) fn take_snapshot(&mut self) -> Option<Snapshot> {
-        self.0.as_mut()?.question_mut().snapshot.take()
+    /// What was frozen at arrival, to be taken once.
+    ///
+    /// # Panics
+    /// If it was taken before, or the answer was given.
+    #[inline(always)]
+    pub(super) fn take_snapshot(&mut self) -> Snapshot {
+        take_whole(&mut self.0.as_mut().expect("nobody has answered it yet").question_mut().snapshot)
     }
 
     /// What was frozen at arrival, if it was not taken.
     pub(super) fn peek_snapshot(&self) -> Option<&Snapshot> {
-        self.0.as_ref()?.question().snapshot.as_ref()
+        self.0.as_ref()?.question().snapshot()
     }
 
     /// The policy class or family that counts for the request.
     pub(super) fn class(&self) -> Option<&str> {
-        let submission = self.0.as_ref()?.question();
-        asked(&submission.request, &submission.choice)
+        self.0.as_ref()?.question().class()
     }
 
     /// Whether nobody wants the answer any more.
@@ -217,34 +286,36 @@ impl Pending {
     }
 
     /// Gives the answer; returns whether anybody took it. A permit that nobody takes is released here.
-    pub(super) fn answer(mut self, answer: Answer) -> bool {
-        self.give(answer)
+    // Inlined, as `give`.
+    #[inline(always)]
+    pub(super) fn answer(&mut self, answer: Answer) -> bool {
+        self.0.take().is_some_and(|answerer| give(answerer, answer))
     }
 
-    fn give(&mut self, answer: Answer) -> bool {
-        let Some(answerer) = self.0.take() else { return false };
-        // Waking runs the caller's code, and a panic in it is the caller's: the answer itself is delivered then.
-        contained(|| answerer.answer(answer).is_ok()).unwrap_or(true)
+    #[cold]
+    fn close(&mut self) {
+        let cause = crate::sync::panicking().then(|| "the arbiter panicked".into());
+        self.answer(Err(Reason::Closed { cause }));
     }
+}
+
+// Inlined: a permit is put together in its place then.
+#[inline(always)]
+fn give(answerer: Answerer<Submission, Answer>, answer: Answer) -> bool {
+    let written = answerer.write(answer);
+    // Waking runs the caller's code, and a panic in it is the caller's: the answer itself is delivered then.
+    contained(|| written.give().is_ok()).unwrap_or(true)
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        let cause = crate::sync::panicking().then(|| "the arbiter panicked".into());
-        self.give(Err(Reason::Closed { cause }));
+        if self.0.is_some() {
+            self.close();
+        }
     }
 }
 
 /// Where an abandoned request waits.
 pub(super) fn waiting_place(item: &Item) -> Option<RequestKey> {
     item.noted().map(RequestKey::from_bits)
-}
-
-/// Takes a request that never got into its queue apart again.
-pub(super) fn reject(admission: Admission, queued: Queued<Item>, reason: Reason) -> Rejected {
-    Pending::new(queued).answer(Err(reason));
-    match admission.wait() {
-        Err(rejected) => rejected,
-        Ok(_) => unreachable!("the answer was a rejection"),
-    }
 }

@@ -141,16 +141,16 @@ impl Arbiter {
         self.shared.enter(Phase::Closed);
         let now = self.shared.clock.now();
         let Desk { scheduler, counts, observers, .. } = &mut self.desk;
-        let mut close = |request: Picked<Pending>, counts: &mut Counts| {
+        let mut close = |mut request: Picked<Pending>, counts: &mut Counts| {
             let closed = Reason::Closed { cause: cause.clone() };
-            end(request, closed, now, observers, &mut counts.closed, &mut counts.cancelled);
+            end(&mut request, closed, now, observers, &mut counts.closed, &mut counts.cancelled);
         };
         for ((class, queue), counts) in (0..).map(ClassId).zip(&mut self.classes).zip(&mut *counts) {
             let Some(queue) = queue else { continue };
             queue.consumer.close(|item| {
                 counts.taken_in();
                 let mut payload = Pending::new(item);
-                let snapshot = payload.take_snapshot().expect("nobody has taken it yet");
+                let snapshot = payload.take_snapshot();
                 close(Picked { class, snapshot, payload }, counts);
             });
         }
@@ -336,7 +336,8 @@ impl Arbiter {
     fn dispatch(&mut self) -> usize {
         let mut done = 0;
         while done < BATCH {
-            let Some(dispatch) = self.desk.scheduler.dispatch() else { break };
+            let mut next = self.desk.scheduler.dispatch();
+            let Some(dispatch) = &mut next else { break };
             self.desk.answer(dispatch);
             done += 1;
         }

@@ -78,7 +78,7 @@ impl Desk {
         let counts = &mut self.counts[class.index()];
         counts.taken_in();
         let abandoned = pending.is_abandoned();
-        let snapshot = pending.take_snapshot().expect("the arbiter takes the snapshot once");
+        let snapshot = pending.take_snapshot();
         if abandoned {
             counts.cancelled += 1;
             if self.observers.any() {
@@ -90,9 +90,9 @@ impl Desk {
             self.catch_up(self.shared.clock.now());
         }
         let Self { scheduler, endpoints, counts, decisions, observers, answered, shared, .. } = self;
-        let submitted = scheduler.submit(class, snapshot, pending, &mut |_, dispatch| {
+        let submitted = scheduler.submit(class, snapshot, pending, &mut |_, mut dispatch| {
             *decisions += 1;
-            answer(endpoints, counts, observers, answered.now(&shared.clock), dispatch);
+            answer(endpoints, counts, observers, answered.now(&shared.clock), &mut dispatch);
         });
         match submitted {
             Ok(key) => {
@@ -104,8 +104,8 @@ impl Desk {
             Err(Refused { limit, snapshot, payload }) => {
                 let counts = &mut counts[class.index()];
                 let refused = &mut counts.refused[limit.kind as usize];
-                let (request, reason) = (Picked { class, snapshot, payload }, Reason::QueueLimit(limit));
-                end(request, reason, shared.clock.now(), observers, refused, &mut counts.cancelled);
+                let (mut request, reason) = (Picked { class, snapshot, payload }, Reason::QueueLimit(limit));
+                end(&mut request, reason, shared.clock.now(), observers, refused, &mut counts.cancelled);
             }
         }
     }
@@ -113,12 +113,12 @@ impl Desk {
     /// Ends the requests whose time is over; returns whether there were any.
     pub(super) fn expire(&mut self, now: Timestamp) -> bool {
         let mut any = false;
-        while let Some(Expired { request, cause }) = self.scheduler.expire(now) {
+        while let Some(Expired { mut request, cause }) = self.scheduler.expire(now) {
             any = true;
             let waited = now.saturating_since(request.snapshot.arrival());
             let counts = &mut self.counts[request.class.index()];
             let (reason, expired) = (Reason::DeadlineExceeded { waited, cause }, &mut counts.expired);
-            end(request, reason, now, &mut self.observers, expired, &mut counts.cancelled);
+            end(&mut request, reason, now, &mut self.observers, expired, &mut counts.cancelled);
         }
         any
     }
@@ -165,7 +165,8 @@ impl Desk {
         }
     }
 
-    pub(super) fn answer(&mut self, dispatch: Dispatch<Pending>) {
+    /// Answers a dispatched request, which is too large to be handed over.
+    pub(super) fn answer(&mut self, dispatch: &mut Dispatch<Pending>) {
         let Self { shared, endpoints, counts, decisions, observers, answered, .. } = self;
         *decisions += 1;
         answer(endpoints, counts, observers, answered.now(&shared.clock), dispatch);
@@ -203,18 +204,18 @@ fn answer(
     counts: &mut [Counts],
     observers: &mut Observers,
     now: Timestamp,
-    Dispatch { request, outcome }: Dispatch<Pending>,
+    Dispatch { request, outcome }: &mut Dispatch<Pending>,
 ) {
     let counts = &mut counts[request.class.index()];
     let booking = match outcome {
         Ok(booking) => booking,
         Err(reason) => {
-            return end(request, reason, now, observers, &mut counts.failed, &mut counts.cancelled);
+            return end(request, reason.clone(), now, observers, &mut counts.failed, &mut counts.cancelled);
         }
     };
     let waited = now.saturating_since(request.snapshot.arrival());
     let cost = request.snapshot.cost();
-    let permit = permit(endpoints, &booking, request.class, cost, waited);
+    let permit = permit(endpoints, booking, request.class, cost, waited);
     let taken = request.payload.answer(Ok(permit));
     if taken {
         counts.dispatched(cost, waited);
@@ -237,7 +238,7 @@ fn permit(endpoints: &Endpoints, booking: &Booking, class: ClassId, cost: u64, w
 
 /// Ends a request without a permit, and counts it by whether anybody took the answer.
 pub(super) fn end(
-    Picked { class, snapshot, payload }: Picked<Pending>,
+    Picked { class, snapshot, payload }: &mut Picked<Pending>,
     reason: Reason,
     now: Timestamp,
     observers: &mut Observers,
@@ -248,6 +249,6 @@ pub(super) fn end(
     let is_taken = payload.answer(Err(reason));
     *(if is_taken { taken } else { cancelled }) += 1;
     if observers.any() {
-        observers.left(class, &snapshot, now, heard.filter(|_| is_taken));
+        observers.left(*class, snapshot, now, heard.filter(|_| is_taken));
     }
 }

@@ -19,6 +19,12 @@ pub enum ClassChoice {
     Default,
 }
 
+impl ClassChoice {
+    pub(super) fn is_clamped(&self) -> bool {
+        *self != Self::AsAsked
+    }
+}
+
 /// Decides, on the caller's thread, which class or family a request may ask for. Closures of this shape are guards.
 ///
 /// A guard that panics does so in [`Engine::admit`](crate::Engine::admit), before anything is queued.

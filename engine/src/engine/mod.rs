@@ -39,10 +39,11 @@ use crate::policy::{ClassId, Profile};
 use crate::request::Request;
 use crate::scheduler::Booked;
 use crate::sync::ingress::PushError;
+use crate::sync::ticket::{Asker, ticket_with};
 use crate::sync::{Arc, DataArc, JoinHandle, Mutex};
 use crate::time::Timestamp;
 use crate::worker::{Endpoint, WorkerSnapshot};
-use admission::{Handle, asked};
+use admission::{Answer, Asked, Handle, Outside, Submission};
 use arbiter::Arbiter;
 use assist::{Visit, Visited};
 use counts::count;
@@ -134,15 +135,14 @@ impl Engine {
         let is_timed = request.deadline.is_some() || shared.guard.is_some() || !shared.notifier.is_quiet();
         let mut arrival = is_timed.then(|| shared.clock.now());
         let span = RequestSpan::open();
-        let mut entry = match shared.entry(&request, arrival) {
-            Ok(entry) => entry,
-            Err(reason) => {
-                span.refused(&reason);
-                return Err(Rejected { reason, request });
-            }
-        };
+        if let Err(reason) = shared.check(&request) {
+            span.refused(&reason);
+            return Err(Rejected { reason, request });
+        }
+        let mut entry = Entry::new(&request, arrival);
+        shared.choose(&request, &mut entry);
         let mut visited = Visited::default();
-        if !entry.is_late() {
+        if !entry.snapshot.is_late() {
             shared.notifier.visit(|arbiter: &mut Arbiter| {
                 arbiter.admit_at_once(Visit {
                     request: &request,
@@ -154,13 +154,18 @@ impl Engine {
             });
         }
         let Some(answer) = visited.answer else {
-            return self.admit_by_queue(request, entry, arrival, visited.was_there, span);
+            let arrival = shared.arrival(&mut entry.snapshot, &mut arrival);
+            // What is asked goes into the ticket here: wherever else it went first, it would be copied.
+            let (asker, queued) = ticket_with(Submission::blank);
+            let mut outside = Outside::new(queued);
+            outside.question_mut().fill(request, entry);
+            return self.admit_by_queue(asker, outside, arrival, visited.was_there, span);
         };
         // Who hears of it is the caller's, and comes when the desk is laid down.
         if let Some(class) = visited.class {
             span.classified(&class, entry.snapshot.cost());
         }
-        if entry.is_clamped() {
+        if entry.choice.is_clamped() {
             count(&shared.door.clamped);
         }
         Ok(Admission::answered(answer.map_err(|reason| Box::new(Rejected { reason, request })), span))
@@ -169,61 +174,61 @@ impl Engine {
     #[inline(never)]
     fn admit_by_queue(
         &self,
-        mut request: Request,
-        mut entry: Entry,
-        mut arrival: Option<Timestamp>,
+        asker: Asker<Submission, Answer>,
+        mut outside: Outside,
+        arrival: Timestamp,
         was_there: bool,
         span: RequestSpan,
     ) -> Result<Admission, Rejected> {
-        let mut again = false;
+        let asked = Asked::new(asker, self.handle.clone());
         loop {
-            match self.push(request, entry, &mut arrival, was_there, &span, &mut again) {
-                Ok(mut admission) => {
-                    admission.follow(span);
-                    return Ok(admission);
-                }
-                Err(rejected) if std::mem::take(&mut again) => request = rejected.request,
-                Err(rejected) => {
-                    span.refused(&rejected.reason);
-                    return Err(rejected);
-                }
-            }
-            entry = match self.handle.shared.entry(&request, arrival) {
-                Ok(entry) => entry,
-                Err(reason) => {
-                    span.refused(&reason);
-                    return Err(Rejected { reason, request });
-                }
+            let reason;
+            (outside, reason) = match self.push(outside, arrival, was_there, &span) {
+                Ok(()) => return Ok(Admission::asked(asked, span)),
+                Err(refused) => refused,
             };
+            if let Some(reason) = reason.or_else(|| self.look_again(&mut outside, arrival).err()) {
+                span.refused(&reason);
+                return Err(asked.reject(outside, reason));
+            }
         }
     }
 
-    /// Pushes a request into the queue of its class. Tells by `again` that the class went between the look at the policy and
-    /// that.
+    /// Freezes anew what the policy may have changed.
+    #[cold]
+    fn look_again(&self, outside: &mut Outside, arrival: Timestamp) -> Result<(), Reason> {
+        let shared = &*self.handle.shared;
+        let request = outside.question().request();
+        shared.check(request)?;
+        let mut entry = Entry::new(request, Some(arrival));
+        shared.choose(request, &mut entry);
+        outside.question_mut().renew(entry);
+        Ok(())
+    }
+
+    /// Pushes a request into the queue of its class. It comes back with the reason, or with none if the class went between
+    /// the look at the policy and that.
     fn push(
         &self,
-        request: Request,
-        entry: Entry,
-        arrival: &mut Option<Timestamp>,
+        outside: Outside,
+        arrival: Timestamp,
         was_there: bool,
         span: &RequestSpan,
-        again: &mut bool,
-    ) -> Result<Admission, Rejected> {
+    ) -> Result<(), (Outside, Option<Reason>)> {
         let shared = &*self.handle.shared;
-        let (is_late, is_clamped) = (entry.is_late(), entry.is_clamped());
-        let Entry { mut snapshot, choice } = entry;
-        let arrival = shared.arrival(&mut snapshot, arrival);
         shared.routes.with(|routes| {
-            let position = routes.profile.classify(asked(&request, &choice), snapshot.uncached_tokens());
+            let submission = outside.question();
+            let snapshot = submission.snapshot().expect("the arbiter takes it");
+            let position = routes.profile.classify(submission.class(), snapshot.uncached_tokens());
             let route = &routes.classes[position.index()];
             span.classified(&routes.profile.classes()[position.index()].name, snapshot.cost());
-            if is_late {
+            if snapshot.is_late() {
                 count(&route.door.late);
                 let reason = Reason::DeadlineExceeded { waited: Duration::ZERO, cause: WaitCause::Late };
-                return Err(Rejected { reason, request });
+                return Err((outside, Some(reason)));
             }
-            let (admission, queued) = Admission::new(request, choice, snapshot, self.handle.clone());
-            match route.producer.push(queued) {
+            let is_clamped = submission.is_clamped();
+            match route.producer.push(outside.into_queued()) {
                 Ok(()) => {
                     route.mark.mark();
                     // A visit and a guard take as long as they take.
@@ -235,19 +240,15 @@ impl Engine {
                     if is_clamped {
                         count(&shared.door.clamped);
                     }
-                    Ok(admission)
+                    Ok(())
                 }
                 Err(PushError::Full(queued)) => {
                     count(&route.door.full);
                     let class = routes.profile.classes()[position.index()].name.as_str().into();
                     let reason = Reason::IngressFull { class, capacity: route.producer.capacity() };
-                    Err(admission::reject(admission, queued, reason))
+                    Err((Outside::new(queued), Some(reason)))
                 }
-                Err(PushError::Closed(queued)) => {
-                    let reason = Reason::Closed { cause: None };
-                    *again = true;
-                    Err(admission::reject(admission, queued, reason))
-                }
+                Err(PushError::Closed(queued)) => Err((Outside::new(queued), None)),
             }
         })
     }

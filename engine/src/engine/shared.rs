@@ -80,12 +80,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn is_late(&self) -> bool {
-        self.snapshot.deadline().is_some_and(|deadline| deadline <= self.snapshot.arrival())
-    }
-
-    pub(super) fn is_clamped(&self) -> bool {
-        self.choice != ClassChoice::AsAsked
+    /// Of a request that came in at `arrival`, or at a time that is to be noted.
+    // Inlined: else all of it would be copied.
+    #[inline(always)]
+    pub(super) fn new(request: &Request, arrival: Option<Timestamp>) -> Self {
+        let snapshot = request.freeze(arrival.unwrap_or(Timestamp::ZERO));
+        Self { snapshot, choice: ClassChoice::AsAsked }
     }
 }
 
@@ -144,26 +144,28 @@ impl Shared {
         self.notifier.notify();
     }
 
-    /// What is frozen of a request that came in at `arrival`, or at a time that is to be noted; why it does not come in.
-    // Inlined: else all of it would be copied.
-    #[inline(always)]
-    pub(super) fn entry(&self, request: &Request, arrival: Option<Timestamp>) -> Result<Entry, Reason> {
+    /// Whether a request may come in now.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Reason> {
         if self.phase() != Phase::Open {
             count(&self.door.closed);
             return Err(self.closed());
         }
-        let snapshot = match request.snapshot(arrival.unwrap_or(Timestamp::ZERO)) {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                count(&self.door.invalid);
-                return Err(Reason::Invalid(error));
-            }
-        };
-        let choice = match &self.guard {
-            Some(guard) if request.class.is_some() => guard.0.choose(request),
-            _ => ClassChoice::AsAsked,
-        };
-        Ok(Entry { snapshot, choice })
+        request.check().map_err(|error| {
+            count(&self.door.invalid);
+            Reason::Invalid(error)
+        })
+    }
+
+    /// Lets the class guard choose, if there is one.
+    pub(super) fn choose(&self, request: &Request, entry: &mut Entry) {
+        if let Some(guard) = &self.guard
+            && request.class.is_some()
+        {
+            entry.choice = guard.0.choose(request);
+        }
     }
 
     /// When a request came in: now, if that was not noted before.

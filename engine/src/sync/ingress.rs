@@ -17,7 +17,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
 
-use super::{Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, Step, UnsafeCell, fence, point};
+use super::{
+    Arc, AtomicPtr, AtomicUsize, CachePadded, Ordering, Step, UnsafeCell, arc_in_place, fence, point,
+};
 
 /// A value that can be queued, with the links inside: one for its ingress queue, one for the queue of requests whose
 /// callers have left, which a request may be in at the same time.
@@ -50,13 +52,14 @@ pub struct Queued<T, const LINK: usize = INGRESS>(Arc<Node<T>>);
 impl<T> Queued<T> {
     /// Puts `value` into a node of its own.
     pub fn new(value: T) -> Self {
-        Self::with_both_links(value).0
+        Self::with_both_links(|| value).0
     }
 
-    /// The same with the rights to both links.
-    pub fn with_both_links(value: T) -> (Self, Queued<T, ABANDONED>) {
+    /// Puts what `value` makes into a node of its own, with the rights to both links.
+    #[inline(always)]
+    pub fn with_both_links(value: impl FnOnce() -> T) -> (Self, Queued<T, ABANDONED>) {
         let link = || UnsafeCell::new(ptr::null_mut());
-        let node = Arc::new(Node { next: [link(), link()], value });
+        let node = arc_in_place(|| Node { next: [link(), link()], value: value() });
         (Self(node.clone()), Queued(node))
     }
 }

@@ -32,8 +32,8 @@ pub use std::sync::Arc as DataArc;
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use facade::{
     Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, HELPS, JoinHandle, Mutex,
-    MutexGuard, Ordering, Thread, UnsafeCell, current, fence, panicking, park, park_timeout, spawn,
-    spin_loop, thread_waker,
+    MutexGuard, Ordering, Thread, UnsafeCell, arc_in_place, current, fence, panicking, park, park_timeout,
+    spawn, spin_loop, thread_waker,
 };
 pub(crate) use points::{Step, point};
 pub(crate) use prefetch::{prefetch, prefetch_of};

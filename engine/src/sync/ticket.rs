@@ -49,16 +49,21 @@ unsafe impl<Q: Send, A: Send> Send for Ticket<Q, A> {}
 
 /// Both halves of a new ticket, in one allocation. The answerer's half can be [`Queued`].
 pub fn ticket<Q: Send + Sync, A: Send>(question: Q) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
-    let (queued, node) = Queued::with_both_links(Ticket {
+    ticket_with(|| question)
+}
+
+/// The same with a question that is made in its place.
+#[inline(always)]
+pub fn ticket_with<Q: Send + Sync, A: Send>(
+    question: impl FnOnce() -> Q,
+) -> (Asker<Q, A>, Queued<Ticket<Q, A>>) {
+    let (queued, node) = Queued::with_both_links(|| Ticket {
         state: AtomicU8::new(0),
         note: AtomicU64::new(NO_NOTE),
-        question: UnsafeCell::new(None),
+        question: UnsafeCell::new(Some(question())),
         answer: UnsafeCell::new(None),
         waker: UnsafeCell::new(None),
     });
-    // Written into its place: made there, a large one would be copied on its way.
-    // SAFETY: nobody else has the ticket yet.
-    node.question.with_mut(|q| unsafe { q.write(Some(question)) });
     (Asker { node: Some(node) }, queued)
 }
 
@@ -100,14 +105,14 @@ impl<Q, A> Asker<Q, A> {
     /// If the answer was taken before.
     pub fn poll_with<R>(&mut self, cx: &mut Context<'_>, f: impl FnOnce(A, &mut Option<Q>) -> R) -> Poll<R> {
         let ticket: &Ticket<Q, A> = self.node.as_ref().expect("not polled after the answer was taken");
-        // Acquire: with DONE, the answer that `answer` released.
+        // Acquire: with DONE, the answer that `give` released.
         let mut state = ticket.state.load(Ordering::Acquire);
         if state & (DONE | WAKER) == WAKER {
             // SAFETY: this half alone writes the cell, and the answerer only reads it.
             if ticket.waker.with(|w| unsafe { (*w).as_ref() }.is_some_and(|w| w.will_wake(cx.waker()))) {
                 return Poll::Pending;
             }
-            // Acquire: with DONE, the answer that `answer` released. Without it the answerer comes later, finds
+            // Acquire: with DONE, the answer that `give` released. Without it the answerer comes later, finds
             // WAKER clear and leaves the cell alone.
             state = ticket.state.fetch_and(!WAKER, Ordering::Acquire);
         }
@@ -115,7 +120,7 @@ impl<Q, A> Asker<Q, A> {
             // SAFETY: WAKER is clear and only this half sets it, so the answerer does not look into the cell.
             ticket.waker.with_mut(|w| unsafe { *w = Some(cx.waker().clone()) });
             point(Step::WakerWritten);
-            // Release: the waker becomes visible to `answer`. Acquire: with DONE, the answer that it released.
+            // Release: the waker becomes visible to `give`. Acquire: with DONE, the answer that it released.
             state = ticket.state.fetch_or(WAKER, Ordering::AcqRel);
         }
         if state & DONE == 0 {
@@ -125,12 +130,15 @@ impl<Q, A> Asker<Q, A> {
     }
 
     /// Blocks the calling thread until the answer is there.
-    pub fn wait(self) -> (A, Q) {
+    pub fn wait(mut self) -> (A, Q) {
         self.wait_with(both)
     }
 
     /// The same with what `f` makes of the answer and of the question in its place.
-    pub fn wait_with<R>(mut self, f: impl FnOnce(A, &mut Option<Q>) -> R) -> R {
+    ///
+    /// # Panics
+    /// If the answer was taken before.
+    pub fn wait_with<R>(&mut self, f: impl FnOnce(A, &mut Option<Q>) -> R) -> R {
         for _ in 0..spins(SPINS) {
             if self.is_done() {
                 return self.take_with(f);
@@ -157,9 +165,14 @@ impl<Q, A> Asker<Q, A> {
         self.is_done().then(|| self.take_with(both))
     }
 
+    /// Whether it has the answer, or has left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.node.is_none()
+    }
+
     fn is_done(&self) -> bool {
         let ticket = self.node.as_ref().expect("not asked again after the answer was taken");
-        // Acquire: with DONE, the answer that `answer` released.
+        // Acquire: with DONE, the answer that `give` released.
         ticket.state.load(Ordering::Acquire) & DONE != 0
     }
 
@@ -169,8 +182,9 @@ impl<Q, A> Asker<Q, A> {
         self.leave()
     }
 
-    fn leave(&mut self) -> Option<Abandoned<Q, A>> {
-        // Acquire: with DONE, the answer that `answer` released. Nothing is published to the answerer.
+    /// The same, once; nothing of an asker that has its answer.
+    pub(crate) fn leave(&mut self) -> Option<Abandoned<Q, A>> {
+        // Acquire: with DONE, the answer that `give` released. Nothing is published to the answerer.
         let before = self.node.as_ref()?.state.fetch_or(GONE, Ordering::Acquire);
         point(Step::Gone);
         if before & DONE != 0 {
@@ -184,11 +198,24 @@ impl<Q, A> Asker<Q, A> {
     fn take_with<R>(&mut self, f: impl FnOnce(A, &mut Option<Q>) -> R) -> R {
         let ticket = self.node.take().expect("the answer is taken once");
         // SAFETY: after DONE the answer is this half's alone, and the node lets it be taken once.
-        let answer = ticket.answer.with_mut(|a| unsafe { (*a).take() });
-        let answer = answer.expect("DONE comes after the answer");
+        let answer = ticket.answer.with_mut(|a| take_whole(unsafe { &mut *a }));
         // SAFETY: as above; the answerer gave up the question with DONE.
         ticket.question.with_mut(|q| f(answer, unsafe { &mut *q }))
     }
+}
+
+/// Takes the value out of `place` in one piece. What [`Option::take`] returns is looked at, which has the compiler take it
+/// apart, and pieces of another size do not forward to the loads behind them.
+///
+/// # Panics
+/// If there is none.
+#[inline(always)]
+pub(crate) fn take_whole<T>(place: &mut Option<T>) -> T {
+    let value = std::ptr::from_mut(place.as_mut().expect("it was not taken before"));
+    // SAFETY: the value is there, and its place forgets it before anybody else looks.
+    let value = unsafe { value.read() };
+    std::mem::forget(place.take());
+    value
 }
 
 /// An answer and its question.
@@ -198,7 +225,9 @@ fn both<Q, A>(answer: A, question: &mut Option<Q>) -> (A, Q) {
 
 impl<Q, A> Drop for Asker<Q, A> {
     fn drop(&mut self) {
-        drop(self.leave());
+        if !self.is_over() {
+            drop(self.leave());
+        }
     }
 }
 
@@ -221,6 +250,11 @@ impl<Q, A> Answerer<Q, A> {
     /// The half for a ticket that came out of a queue.
     pub fn new(queued: Queued<Ticket<Q, A>>) -> Self {
         Self(queued)
+    }
+
+    /// The right to queue the ticket, back.
+    pub fn into_queued(self) -> Queued<Ticket<Q, A>> {
+        self.0
     }
 
     /// The question.
@@ -247,7 +281,7 @@ impl<Q, A> Answerer<Q, A> {
 
     /// Whether the asker was dropped, so that no answer is wanted.
     pub fn is_abandoned(&self) -> bool {
-        // Relaxed: a hint; `answer` decides.
+        // Relaxed: a hint; `give` decides.
         self.0.state.load(Ordering::Relaxed) & GONE != 0
     }
 
@@ -256,10 +290,31 @@ impl<Q, A> Answerer<Q, A> {
     /// # Errors
     /// The asker was dropped before: the answer comes back.
     pub fn answer(self, answer: A) -> Result<(), A> {
-        let ticket = &*self.0;
-        // SAFETY: before DONE the answer is this half's alone.
-        ticket.answer.with_mut(|a| unsafe { *a = Some(answer) });
+        self.write(answer).give()
+    }
+
+    /// Writes the answer into its place, to be given.
+    #[inline(always)]
+    pub fn write(self, answer: A) -> Written<Q, A> {
+        // SAFETY: before DONE the answer is this half's alone. There was none: writing one takes this half away.
+        self.0.answer.with_mut(|a| unsafe { a.write(Some(answer)) });
         point(Step::AnswerWritten);
+        Written(self.0)
+    }
+}
+
+/// The half that gives the answer, with the answer in its place.
+#[derive(Debug)]
+#[must_use = "the asker does not know of it yet"]
+pub struct Written<Q, A>(Queued<Ticket<Q, A>>);
+
+impl<Q, A> Written<Q, A> {
+    /// Gives the answer and wakes the asker.
+    ///
+    /// # Errors
+    /// The asker was dropped before: the answer comes back.
+    pub fn give(self) -> Result<(), A> {
+        let ticket = &*self.0;
         // Release: the answer becomes visible to the asker. Acquire: with WAKER, the waker that `poll` released.
         let before = ticket.state.fetch_or(DONE, Ordering::AcqRel);
         point(Step::Answered);

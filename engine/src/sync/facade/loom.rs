@@ -131,6 +131,11 @@ loom::thread_local! {
     pub(crate) static HELPS: Cell<usize> = Cell::new(0);
 }
 
+/// What `make` makes, shared.
+pub(crate) fn arc_in_place<T>(make: impl FnOnce() -> T) -> Arc<T> {
+    Arc::new(make())
+}
+
 /// A waker that unparks the calling thread.
 pub(crate) fn thread_waker() -> Waker {
     super::unparker(current())

@@ -59,6 +59,11 @@ shuttle::thread_local! {
     pub(crate) static HELPS: Cell<usize> = Cell::new(0);
 }
 
+/// What `make` makes, shared.
+pub(crate) fn arc_in_place<T>(make: impl FnOnce() -> T) -> Arc<T> {
+    Arc::new(make())
+}
+
 /// A waker that unparks the calling thread.
 pub(crate) fn thread_waker() -> Waker {
     super::unparker(current())

@@ -33,6 +33,16 @@ std::thread_local! {
     pub(crate) static HELPS: Cell<usize> = const { Cell::new(0) };
 }
 
+/// What `make` makes when its place is there: a large value made before would be copied into it.
+#[inline(always)]
+pub(crate) fn arc_in_place<T>(make: impl FnOnce() -> T) -> Arc<T> {
+    let place = Arc::into_raw(Arc::<T>::new_uninit()).cast_mut().cast::<T>();
+    // SAFETY: nobody else has the place yet, which has the layout of a `T`.
+    unsafe { place.write(make()) };
+    // SAFETY: it comes from `into_raw`, and is a `T` from here on.
+    unsafe { Arc::from_raw(place) }
+}
+
 /// A waker that unparks the calling thread, made once per thread.
 pub(crate) fn thread_waker() -> Waker {
     thread_local! {
