@@ -54,7 +54,7 @@ pub use untold::Seen;
 
 use crate::error::{LimitReached, Reason};
 use crate::policy::{ClassId, Profile};
-use crate::request::{Pin, Snapshot, Usual};
+use crate::request::{Pin, Snapshot};
 use crate::sync::DataArc;
 use crate::worker::{Endpoint, WorkerSnapshot};
 use ahead::Ahead;
@@ -240,7 +240,8 @@ impl<T> Scheduler<T> {
                 let Snapshot { usual, pin, rare } = snapshot;
                 // There is nothing in it to be dropped.
                 std::mem::forget(rare);
-                Ok(self.put(class, usual, 0.0, pin, Kind::USUAL, payload, |_, _, _| {}))
+                let comer = Comer::new(usual, state.order.key(&usual, 0.0), Kind::USUAL);
+                Ok(self.put(class, pin, comer, payload, |_, _, _| {}))
             }
             _ => self.enqueue_unusual(class, snapshot, payload),
         }
@@ -260,8 +261,9 @@ impl<T> Scheduler<T> {
         let expiry = self.classes[class.index()].expiry(&snapshot);
         let mask = self.pool.acquire_mask(&snapshot);
         let Snapshot { usual, pin, rare } = snapshot;
-        let (jump, kind) = (rare.jump(), Kind::new(mask, expiry.is_some(), &rare));
-        Ok(self.put(class, usual, jump, pin, kind, payload, |slot, slab, expiries| {
+        let policy = self.classes[class.index()].order.key(&usual, rare.jump());
+        let comer = Comer::new(usual, policy, Kind::new(mask, expiry.is_some(), &rare));
+        Ok(self.put(class, pin, comer, payload, |slot, slab, expiries| {
             slab.set_rare(slot, rare);
             if let Some(at) = expiry {
                 expiries.push(slot, at, slab);
@@ -274,17 +276,14 @@ impl<T> Scheduler<T> {
     fn put(
         &mut self,
         class: ClassId,
-        usual: Usual,
-        jump: f64,
         pin: Option<Pin>,
-        kind: Kind,
+        comer: Comer,
         payload: T,
         fill: impl FnOnce(u32, &mut Slab<T>, &mut Expiries),
     ) -> RequestKey {
         let Self { slab, lanes, classes, pool, ring, expiries, .. } = self;
         let state = &mut classes[class.index()];
-        state.add(&usual);
-        let policy = state.order.key(&usual, jump);
+        state.add(&comer.usual);
         let (id, lane) = match pin {
             None => (shared_of(class), lanes.shared(class)),
             Some(pin) => {
@@ -294,9 +293,10 @@ impl<T> Scheduler<T> {
                 (id, lane)
             }
         };
-        let name = slab.insert(Comer { usual, policy, before: lane.last(), lane: id, kind }, payload);
+        let comer = Comer { before: lane.last(), lane: id, ..comer };
+        let name = slab.insert(comer, payload);
         fill(name.slot, slab, expiries);
-        let is_head = state.put_in_lane(name.slot, policy, kind, lane, slab);
+        let is_head = state.put_in_lane(name.slot, comer.policy, comer.kind, lane, slab);
         if is_head {
             self.head_changed(id);
         }

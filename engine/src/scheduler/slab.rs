@@ -135,6 +135,14 @@ pub(super) struct Comer {
     pub(super) kind: Kind,
 }
 
+impl Comer {
+    /// One whose lane is still to be found.
+    #[inline(always)]
+    pub(super) fn new(usual: Usual, policy: u64, kind: Kind) -> Self {
+        Self { usual, policy, before: NIL, lane: NIL, kind }
+    }
+}
+
 /// What arrival and departure touch, and nothing in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aside {
