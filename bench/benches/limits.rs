@@ -115,7 +115,7 @@ fn atomics(c: &mut Criterion) {
 /// Reads that each depend on the one before, so that they cannot overlap.
 fn memory(c: &mut Criterion) {
     let mut group = group(c, "one read of memory/KiB");
-    for kib in sizes([16, 512, 16_384, 262_144], 16) {
+    for kib in sizes([16, 512, 4_096, 16_384, 262_144], 16) {
         // One word of each cache line; a cycle through all of them in a random order.
         let mut lines = vec![[0u64; 8]; kib * 16];
         let mut order: Vec<_> = (0..lines.len()).collect();

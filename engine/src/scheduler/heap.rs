@@ -4,6 +4,7 @@
 //! Four children of 16 bytes share a cache line or two, so a level costs about what a binary level does and there
 //! are half as many (LaMarca and Ladner, "The Influence of Caches on the Performance of Heaps", 1996, §4).
 
+use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
 /// A key that also names the item it belongs to.
@@ -12,11 +13,16 @@ pub(super) trait HeapKey: Copy {
     fn item(self) -> u32;
     /// Whether this key goes first, unless they [tie](Self::ties).
     fn is_before(&self, other: &Self) -> bool;
-    /// Whether the owner of the items has to say which of them goes first. If not, and neither is before the other, either
-    /// may.
+    /// Whether [more of the keys](Self::by_more), and then the owner of the items, have to say which of them goes first. If
+    /// not, and neither is before the other, either may.
     #[inline]
     fn ties(&self, _: &Self) -> bool {
         false
+    }
+    /// The order of two that tie, if there is more of them; if that is equal as well, their owner says.
+    #[inline]
+    fn by_more(&self, _: &Self) -> Ordering {
+        Ordering::Equal
     }
 }
 
@@ -32,7 +38,13 @@ pub(super) trait Positions {
 
 #[inline]
 fn is_before<K: HeapKey, P: Positions + ?Sized>(a: &K, b: &K, positions: &P) -> bool {
-    if a.ties(b) { positions.is_before(a.item(), b.item()) } else { a.is_before(b) }
+    if !a.ties(b) {
+        return a.is_before(b);
+    }
+    match a.by_more(b) {
+        Ordering::Equal => positions.is_before(a.item(), b.item()),
+        order => order.is_lt(),
+    }
 }
 
 impl Positions for [u32] {
@@ -169,7 +181,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A key shortened to its upper bits: the owner has the whole one, and equals go by number.
+    /// A key shortened to its upper bits, then to some more: the owner has the whole one, and equals go by number.
     impl HeapKey for (u8, u32) {
         fn item(self) -> u32 {
             self.1
@@ -181,6 +193,10 @@ mod tests {
 
         fn ties(&self, other: &Self) -> bool {
             self.0 / 8 == other.0 / 8
+        }
+
+        fn by_more(&self, other: &Self) -> Ordering {
+            (self.0 / 2).cmp(&(other.0 / 2))
         }
     }
 

@@ -1,5 +1,6 @@
 //! The order inside a lane, packed so that one comparison of two numbers decides it.
 
+use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 
 use super::heap::HeapKey;
@@ -137,6 +138,8 @@ impl OrderKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ShortKey {
     bits: u64,
+    /// The next bits of the key, which decide where those tie: deadlines, in nanoseconds, have most of their bits here.
+    more: u32,
     item: u32,
 }
 
@@ -145,15 +148,15 @@ impl ShortKey {
     pub(super) fn new(key: OrderKey, item: u32) -> Self {
         let policy = key.policy();
         let usual = key.hi == OrderKey::USUAL;
-        let bits = if usual && policy >> 63 == 1 {
-            policy
+        let (bits, more) = if usual && policy >> 63 == 1 {
+            (policy, 0)
         } else if usual {
             // A negative time or float.
-            1 << 62 | policy >> 2
+            (1 << 62 | policy >> 2, policy as u32 & 0b11)
         } else {
-            (key.hi >> 34) as u64
+            ((key.hi >> 34) as u64, (key.hi >> 2) as u32)
         };
-        Self { bits, item }
+        Self { bits, more, item }
     }
 }
 
@@ -171,6 +174,11 @@ impl HeapKey for ShortKey {
     #[inline]
     fn ties(&self, other: &Self) -> bool {
         self.bits == other.bits
+    }
+
+    #[inline]
+    fn by_more(&self, other: &Self) -> Ordering {
+        self.more.cmp(&other.more)
     }
 }
 
@@ -263,7 +271,9 @@ mod tests {
                 let (short_a, short_b) = (ShortKey::new(*a, 1), ShortKey::new(*b, 2));
                 prop_assert_eq!(short_a.ties(&short_b), short_a.bits == short_b.bits);
                 prop_assert!(short_a.ties(&short_b) || short_a.is_before(&short_b) == a.is_before(b), "{a:?} {b:?}");
-                prop_assert!(a.rank() != b.rank() || short_a.ties(&short_b));
+                let more = short_a.by_more(&short_b);
+                prop_assert!(a.rank() != b.rank() || short_a.ties(&short_b) && more.is_eq());
+                prop_assert!(!short_a.ties(&short_b) || more.is_eq() || more.is_lt() == a.is_before(b), "{a:?} {b:?}");
                 prop_assert_eq!(b.is_before(a), b < a);
             }
         }
