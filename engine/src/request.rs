@@ -140,6 +140,12 @@ impl CachedList {
         }
         entries.iter().filter(|c| c.worker == worker).map(|c| c.tokens).max().unwrap_or(0)
     }
+
+    /// How many share it.
+    #[cfg(test)]
+    pub(crate) fn shares(&self) -> usize {
+        DataArc::strong_count(&self.0)
+    }
 }
 
 impl Deref for CachedList {

@@ -39,6 +39,8 @@ mod ring;
 mod select;
 mod slab;
 mod tell;
+#[cfg(test)]
+mod tests;
 mod untold;
 mod view;
 
