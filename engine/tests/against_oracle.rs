@@ -238,7 +238,11 @@ impl Case {
             Op::Dispatch => {
                 let real = self.real.dispatch();
                 let naive = self.oracle.dispatch();
-                let real = real.map(|dispatch| self.keep(dispatch));
+                let real = real.map(|dispatch| {
+                    let Picked { payload, snapshot, .. } = &dispatch.request;
+                    assert_eq!(*snapshot, self.keys[payload].1);
+                    self.keep(dispatch)
+                });
                 assert_eq!(real, naive);
             }
             Op::Select { class, request } => {
@@ -347,15 +351,17 @@ impl Case {
 
     fn submit(&mut self, class: usize, request: Request, arrival: u64, release_at_once: bool) {
         let (id, snapshot) = self.arrive(&request, arrival);
-        let (mut went, numbers) = (Vec::new(), &self.numbers);
+        let (mut went, mut frozen, numbers) = (Vec::new(), Vec::new(), &self.numbers);
         let real =
             self.real.submit(numbers[class].expect("open"), snapshot.clone(), id, &mut |real, dispatch| {
                 went.push(seen(real, numbers, &dispatch));
-                if let Ok(booking) = dispatch.outcome {
+                let Dispatch { request: Picked { payload: id, snapshot, .. }, outcome } = dispatch;
+                frozen.push((id, snapshot));
+                if let Ok(booking) = outcome {
                     if release_at_once {
                         real.release(booking);
                     } else {
-                        self.bookings.insert(dispatch.request.payload, booking);
+                        self.bookings.insert(id, booking);
                     }
                 }
             });
@@ -368,6 +374,9 @@ impl Case {
         });
         assert_eq!(went, naive_went);
         self.compare_arrival(real, naive, id, snapshot);
+        for (id, snapshot) in frozen {
+            assert_eq!(snapshot, self.keys[&id].1);
+        }
     }
 
     /// One that goes past the queues goes as one that is enqueued and dispatched.
@@ -454,7 +463,11 @@ impl Case {
             assert_eq!(oldest, oracle.oldest_arrival(class), "oldest of {name}");
         }
         assert_eq!(real.next_expiry().map(Timestamp::as_nanos), oracle.next_expiry(), "next expiry");
-        let mut waiting: Vec<_> = real.iter().map(|(_, _, id)| *id).collect();
+        let mut waiting = Vec::new();
+        for (key, snapshot, id) in real.iter() {
+            assert_eq!((key, &snapshot), (self.keys[id].0, &self.keys[id].1), "request {id}, shown");
+            waiting.push(*id);
+        }
         waiting.sort_unstable();
         let mut naive: Vec<_> = oracle.waiting().collect();
         naive.sort_unstable();
