@@ -409,7 +409,11 @@ impl<T> Slab<T> {
 
     #[inline(never)]
     fn is_ranked_before(&self, a: u32, b: u32) -> bool {
-        self.key(a).is_before(&self.key(b))
+        let key = |slot| {
+            let Hot { policy, sequence, .. } = *self.hot(slot);
+            OrderKey::new(self.rare(slot), policy, sequence)
+        };
+        key(a).is_before(&key(b))
     }
 
     /// Whether the request in `slot`, which has this policy key and is of this kind, goes before one that was enqueued
