@@ -247,14 +247,14 @@ impl<T> Slab<T> {
         }
         let Comer { usual, policy, before, lane, kind } = comer;
         let (slot, sequence) = (self.free, self.inserted);
+        // Whoever a panic has left there stays whole.
+        let seat = &mut self.payloads[slot as usize];
+        assert!(seat.is_none(), "slot {slot} is not free");
+        *seat = Some(payload);
         let hot = &mut self.hot[slot as usize];
         let generation = hot.generation;
         self.free = hot.next;
         *hot = Hot { usual, policy, sequence, before, next: NIL, lane, kind, generation };
-        // Nobody is to be dropped there.
-        let seat = &mut self.payloads[slot as usize];
-        assert!(seat.is_none(), "slot {slot} is not free");
-        *seat = Some(payload);
         self.inserted += 1;
         RequestKey { slot, generation }
     }
@@ -489,6 +489,7 @@ mod tests {
     use super::*;
     use crate::request::{Constraints, Pin, Request};
     use crate::worker::WorkerId;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
     /// What is rare about requests, whether it is anything, and whether it is a tier or a deadline.
@@ -538,6 +539,24 @@ mod tests {
     #[should_panic(expected = "more constraint sets")]
     fn a_mask_that_a_kind_cannot_name_is_refused() {
         Kind::new(1 << (u32::BITS - Kind::MASK), false, &Rare::NONE);
+    }
+
+    /// A panic may come between what gives a slot back and what takes its request out.
+    #[test]
+    fn a_slot_that_still_has_a_request_is_not_given_out_and_the_request_stays_whole() {
+        let comer = |tokens| {
+            let usual = Request::new(tokens, 0).snapshot(Timestamp::ZERO).unwrap().usual;
+            Comer::new(usual, 0, Kind::USUAL)
+        };
+        let mut slab = Slab::new();
+        slab.insert(comer(7), "first");
+        slab.vacate(0);
+        catch_unwind(AssertUnwindSafe(|| slab.insert(comer(8), "second"))).unwrap_err();
+        let left: Vec<_> = slab.take_all(|_| (ClassId(0), None)).collect();
+        assert_eq!(
+            left.iter().map(|p| (p.snapshot.raw_isl_tokens(), p.payload)).collect::<Vec<_>>(),
+            [(7, "first")]
+        );
     }
 
     /// Of the 2³² tenants that a slot can tell apart, the last and the first one.
