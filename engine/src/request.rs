@@ -285,10 +285,11 @@ pub(crate) struct Rare {
 
 impl Rare {
     /// Nothing of it.
+    // Not by `none`: then nothing could refer to it for ever.
     pub(crate) const NONE: Self =
         Self { jump: 0.0, urgency: 0, constraints: None, cached_on: None, strict_priority: 0 };
 
-    /// The same, made where it is wanted: the constant is copied there, by way of the stack.
+    /// The same, made where it is wanted: the constant would be copied there, by way of the stack.
     #[inline(always)]
     pub(crate) fn none() -> Self {
         Self { jump: 0.0, urgency: 0, constraints: None, cached_on: None, strict_priority: 0 }

@@ -211,7 +211,8 @@ impl Case {
 
     /// The scheduler shows what waits, and has one share in what that shares, besides those of its constraint sets.
     fn check(&self) {
-        let mut shown: Vec<_> = self.scheduler.iter().map(|(key, snapshot, id)| (*id, key, snapshot)).collect();
+        let mut shown: Vec<_> =
+            self.scheduler.iter().map(|(key, snapshot, id)| (*id, key, snapshot)).collect();
         shown.sort_unstable_by_key(|(id, ..)| *id);
         let given: Vec<_> = self.waiting.iter().map(|(id, (key, _, s))| (*id, *key, s.clone())).collect();
         assert_eq!(shown, given);
