@@ -162,8 +162,8 @@ impl Served {
         self.when("dispatched", |picture| sum(picture, "endpoints", "/permits") == permits).await;
     }
 
-    /// Everything is given back: whatever is a gauge becomes 0.
-    pub(crate) async fn settles(&self) {
+    /// Everything is given back: whatever is a gauge becomes 0. The picture of that moment.
+    pub(crate) async fn settles(&self) -> Value {
         let gauges = [
             ("classes", "/waiting/requests"),
             ("classes", "/waiting/raw_isl_tokens"),
@@ -176,7 +176,7 @@ impl Served {
         self.when("at rest", |picture| {
             picture["in_flight"] == 0 && gauges.iter().all(|(list, gauge)| sum(picture, list, gauge) == 0)
         })
-        .await;
+        .await
     }
 }
 
