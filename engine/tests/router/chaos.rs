@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::app::Mock;
-use crate::support::{OK, PATIENCE, Served, ids, options, run_for, start};
+use crate::support::{OK, PATIENCE, Port, Served, ids, options, run_for, start};
 
 /// How long it goes on: `TOLLGATE_CHAOS_SECONDS=60 cargo test -p tollgate --test router chaos` is a minute.
 fn seconds() -> Duration {
@@ -93,11 +92,10 @@ fn after_clients_and_workers_have_died_at_random_every_gauge_is_zero() {
         let mut args =
             vec!["--policy".to_owned(), policy.to_owned(), "--health-interval".into(), "0.02".into()];
         for _ in 0..3 {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let addr = listener.local_addr().unwrap();
-            let mock = Mock::on(listener, &defaults.mock, &defaults.requests).unwrap();
+            let port = Port::any();
+            let mock = Mock::on(port.listen().await.unwrap(), &defaults.mock, &defaults.requests).unwrap();
             args.extend(["--worker".into(), mock.url().to_string()]);
-            mocks.push((addr, Some(mock)));
+            mocks.push((port, Some(mock)));
         }
         let args: Vec<_> = args.iter().map(String::as_str).collect();
         let served = Arc::new(start(&args).await);
@@ -110,15 +108,15 @@ fn after_clients_and_workers_have_died_at_random_every_gauge_is_zero() {
         let mut dice = Dice(99);
         while fates.go_on(end) {
             sleep(Duration::from_millis(5 + dice.below(60))).await;
-            let (addr, mock) = &mut mocks[dice.below(3) as usize];
+            let (port, mock) = &mut mocks[dice.below(3) as usize];
             *mock = match mock.take() {
                 // Once the time is over they only come back.
                 Some(mock) => Some(mock).filter(|_| Instant::now() >= end),
                 // Connections of the old one may be in the way for a moment.
-                None => TcpListener::bind(*addr)
-                    .await
-                    .ok()
-                    .map(|listener| Mock::on(listener, &defaults.mock, &defaults.requests).unwrap()),
+                None => {
+                    let listener = port.listen().await.ok();
+                    listener.map(|it| Mock::on(it, &defaults.mock, &defaults.requests).unwrap())
+                }
             };
         }
         while let Some(ended) = all.join_next().await {
@@ -134,10 +132,10 @@ fn after_clients_and_workers_have_died_at_random_every_gauge_is_zero() {
             assert_eq!(count("submitted"), ended, "{class:#}");
         }
         // And it goes on: when a worker is back, requests are served.
-        let (addr, mock) = &mut mocks[0];
-        while mock.is_none() {
-            let listener = TcpListener::bind(*addr).await.ok();
-            *mock = listener.map(|it| Mock::on(it, &defaults.mock, &defaults.requests).unwrap());
+        let (port, mock) = &mut mocks[0];
+        if mock.is_none() {
+            let listener = port.listen_again().await;
+            *mock = Some(Mock::on(listener, &defaults.mock, &defaults.requests).unwrap());
         }
         // Until the router has seen which ones are gone, it may still take a request to one of those.
         let again = async {

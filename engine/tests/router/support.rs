@@ -1,6 +1,8 @@
 //! Clients, workers that misbehave, and a router between them.
 
 use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -210,6 +212,38 @@ pub(crate) fn file(test: &str, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
     path
+}
+
+/// A port that is the test's own also while nobody listens there: else the system may give it to whoever asks for any.
+pub(crate) struct Port {
+    addr: SocketAddr,
+    _held: Option<TcpSocket>,
+}
+
+impl Port {
+    pub(crate) fn any() -> Self {
+        let held = TcpSocket::new_v4().unwrap();
+        held.set_reuseaddr(true).unwrap();
+        held.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let addr = held.local_addr().unwrap();
+        // Elsewhere one that is bound is in the way of one that listens.
+        Self { addr, _held: cfg!(target_os = "linux").then_some(held) }
+    }
+
+    /// Listens, unless somebody still does.
+    pub(crate) async fn listen(&self) -> io::Result<TcpListener> {
+        TcpListener::bind(self.addr).await
+    }
+
+    /// Listens as soon as whoever did has gone.
+    pub(crate) async fn listen_again(&self) -> TcpListener {
+        loop {
+            match self.listen().await {
+                Ok(listener) => return listener,
+                Err(_) => sleep(Duration::from_millis(1)).await,
+            }
+        }
+    }
 }
 
 /// A request as a worker received it.
