@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::app::Mock;
-use crate::support::{OK, PATIENCE, Port, Served, ids, options, run_for, start};
+use crate::support::{OK, PATIENCE, Port, Served, ids, options, run_for, start, within};
 
 /// How long it goes on: `TOLLGATE_CHAOS_SECONDS=60 cargo test -p tollgate --test router chaos` is a minute.
 fn seconds() -> Duration {
@@ -148,7 +148,7 @@ fn after_clients_and_workers_have_died_at_random_every_gauge_is_zero() {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, again).await.expect("requests are served again");
+        within(PATIENCE, again).await.expect("requests are served again");
         eprintln!("whole, refused or broken, left: {:?}", fates.now());
     };
     run_for(seconds() + 3 * PATIENCE, test);

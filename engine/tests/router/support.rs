@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::app::{Options, Router, StartError};
 
@@ -34,7 +34,24 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
 
 pub(crate) fn run_for(limit: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { timeout(limit, test).await.expect("the test hangs") });
+    runtime.block_on(async { within(limit, test).await.expect("the test hangs") });
+}
+
+/// What `done` comes to, if it does within `limit`. Counted in short sleeps: a process that is stopped for a while does not
+/// hang.
+pub(crate) async fn within<T>(limit: Duration, done: impl Future<Output = T>) -> Option<T> {
+    const TICK: Duration = Duration::from_millis(10);
+    let mut clock = JoinSet::new();
+    clock.spawn(async move {
+        for _ in 0..limit.as_millis() / TICK.as_millis() {
+            sleep(TICK).await;
+        }
+    });
+    tokio::select! {
+        biased;
+        done = done => Some(done),
+        _ = clock.join_next() => None,
+    }
 }
 
 /// A running router and a client of it.
@@ -147,10 +164,9 @@ impl Served {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        let found = timeout(PATIENCE, found).await;
-        match found {
-            Ok(picture) => picture,
-            Err(_) => panic!("never {what}: {:#}", self.picture().await),
+        match within(PATIENCE, found).await {
+            Some(picture) => picture,
+            None => panic!("never {what}: {:#}", self.picture().await),
         }
     }
 
@@ -357,7 +373,7 @@ pub(crate) async fn raw(served: &Served, bytes: &[u8]) -> String {
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     // What was said before a connection broke counts as well.
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
+    let _ = within(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
