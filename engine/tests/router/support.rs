@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -19,6 +20,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
@@ -38,19 +40,23 @@ pub(crate) fn run_for(limit: Duration, test: impl Future<Output = ()>) {
 }
 
 /// What `done` comes to, if it does within `limit`. Counted in short sleeps: a process that is stopped for a while does not
-/// hang.
+/// hang. By a thread of its own: one whose workers are all blocked does.
 pub(crate) async fn within<T>(limit: Duration, done: impl Future<Output = T>) -> Option<T> {
-    const TICK: Duration = Duration::from_millis(10);
-    let mut clock = JoinSet::new();
-    clock.spawn(async move {
-        for _ in 0..limit.as_millis() / TICK.as_millis() {
-            sleep(TICK).await;
+    const TICK: Duration = Duration::from_millis(20);
+    let (over, is_over) = oneshot::channel();
+    thread::spawn(move || {
+        let ticks = limit.as_millis() / TICK.as_millis();
+        if (0..ticks).all(|_| {
+            thread::sleep(TICK);
+            !over.is_closed()
+        }) {
+            let _ = over.send(());
         }
     });
     tokio::select! {
         biased;
         done = done => Some(done),
-        _ = clock.join_next() => None,
+        _ = is_over => None,
     }
 }
 
