@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use threaded::{answer, class, engine, exclusive, permit, settled, until, worker};
-use tollgate::{Engine, Idle, Pin, Request, WorkerId, WorkerSnapshot};
+use tollgate::{ClassChoice, Engine, Idle, Pin, Request, WorkerId, WorkerSnapshot};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -224,5 +224,65 @@ fn a_subscriber_that_panics_does_so_at_its_caller_and_the_engine_goes_on() {
             drop(permit(engine.admit(Request::new(1, 0)).unwrap()));
         }
         threaded::drained(&engine);
+    }
+}
+
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// Does something the first time that anything is recorded: between the look at the policy and the queue.
+struct First(Mutex<Option<Meanwhile>>);
+
+impl<S: tracing::Subscriber> Layer<S> for First {
+    fn on_record(&self, _: &Id, _: &Record<'_>, _: Context<'_, S>) {
+        let first = self.0.lock().unwrap().take();
+        if let Some(first) = first {
+            first();
+        }
+    }
+}
+
+#[test]
+fn a_guard_that_panics_over_a_second_look_does_so_at_its_caller_and_nothing_stays() {
+    for panics in [false, true] {
+        let looks = Arc::new(Mutex::new(0));
+        let guard = {
+            let looks = looks.clone();
+            move |_: &Request| {
+                *looks.lock().unwrap() += 1;
+                assert!(!panics || *looks.lock().unwrap() == 1, "a guard of the caller's");
+                ClassChoice::AsAsked
+            }
+        };
+        let engine = Engine::builder(threaded::profile(vec![class("a", 1), class("b", 1)]))
+            .workers(WorkerSnapshot::new(1, vec![worker(1)]).unwrap())
+            .class_guard(guard)
+            .start()
+            .unwrap();
+        let meanwhile = {
+            let engine = engine.clone();
+            move || {
+                engine.reload(threaded::profile(vec![class("a", 1)]));
+                until(&engine, |picture| picture.classes.len() == 1);
+                settled(&engine);
+            }
+        };
+        let tenant: Arc<str> = "t".into();
+        let request = Request { tenant: Some(tenant.clone()), ..Request::new(1, 0).with_class("b") };
+        let first = First(Mutex::new(Some(Box::new(meanwhile))));
+        let admitted = tracing::subscriber::with_default(Registry::default().with(first), || {
+            catch_unwind(AssertUnwindSafe(|| engine.admit(request)))
+        });
+        assert_eq!((admitted.is_err(), *looks.lock().unwrap()), (panics, 2));
+        if let Ok(admission) = admitted {
+            drop(permit(admission.unwrap()));
+        }
+        drop(permit(engine.admit(Request::new(1, 0)).unwrap()));
+        let picture = settled(&engine);
+        assert_eq!(
+            (picture.classes[0].submitted, picture.classes[0].cancelled),
+            (if panics { 1 } else { 2 }, 0)
+        );
+        threaded::drained(&engine);
+        assert_eq!(Arc::strong_count(&tenant), 1, "the request is gone");
     }
 }

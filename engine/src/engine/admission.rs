@@ -39,6 +39,7 @@ impl Submission {
     // Inlined: else the caller copies what it hands over. Forgotten: what a blank one has needs no drop.
     #[inline(always)]
     pub(super) fn fill(&mut self, request: Request, Entry { snapshot, choice }: Entry) {
+        debug_assert!(self.snapshot.is_none() && self.request.is_none(), "what was there would leak");
         forget(self.snapshot.replace(snapshot));
         forget(replace(&mut self.choice, choice));
         forget(self.request.replace(request));

@@ -40,9 +40,9 @@ pub enum Step {
     HandedOver,
     /// `ticket::poll`: the waker is written, not yet announced.
     WakerWritten,
-    /// `ticket::answer`: the answer is written, not yet announced.
+    /// `ticket::write`: the answer is written, not yet announced.
     AnswerWritten,
-    /// `ticket::answer`: announced, the asker not yet woken.
+    /// `ticket::give`: announced, the asker not yet woken.
     Answered,
     /// `ticket::leave`: gone, what was there not yet taken.
     Gone,

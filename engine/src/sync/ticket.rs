@@ -214,7 +214,9 @@ pub(crate) fn take_whole<T>(place: &mut Option<T>) -> T {
     let value = std::ptr::from_mut(place.as_mut().expect("it was not taken before"));
     // SAFETY: the value is there, and its place forgets it before anybody else looks.
     let value = unsafe { value.read() };
-    std::mem::forget(place.take());
+    // SAFETY: the place is borrowed. Written over, not taken from: that would move the value a second time, which is not
+    // this place's any more.
+    unsafe { std::ptr::from_mut(place).write(None) };
     value
 }
 

@@ -1,9 +1,12 @@
 //! Clients, workers that misbehave, and a router between them.
 
 use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -16,9 +19,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::app::{Options, Router, StartError};
 
@@ -32,7 +36,28 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
 
 pub(crate) fn run_for(limit: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { timeout(limit, test).await.expect("the test hangs") });
+    runtime.block_on(async { within(limit, test).await.expect("the test hangs") });
+}
+
+/// What `done` comes to, if it does within `limit`. Counted in short sleeps: a process that is stopped for a while does not
+/// hang. By a thread of its own: one whose workers are all blocked does.
+pub(crate) async fn within<T>(limit: Duration, done: impl Future<Output = T>) -> Option<T> {
+    const TICK: Duration = Duration::from_millis(20);
+    let (over, is_over) = oneshot::channel();
+    thread::spawn(move || {
+        let ticks = limit.as_millis() / TICK.as_millis();
+        if (0..ticks).all(|_| {
+            thread::sleep(TICK);
+            !over.is_closed()
+        }) {
+            let _ = over.send(());
+        }
+    });
+    tokio::select! {
+        biased;
+        done = done => Some(done),
+        _ = is_over => None,
+    }
 }
 
 /// A running router and a client of it.
@@ -145,10 +170,9 @@ impl Served {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        let found = timeout(PATIENCE, found).await;
-        match found {
-            Ok(picture) => picture,
-            Err(_) => panic!("never {what}: {:#}", self.picture().await),
+        match within(PATIENCE, found).await {
+            Some(picture) => picture,
+            None => panic!("never {what}: {:#}", self.picture().await),
         }
     }
 
@@ -162,8 +186,8 @@ impl Served {
         self.when("dispatched", |picture| sum(picture, "endpoints", "/permits") == permits).await;
     }
 
-    /// Everything is given back: whatever is a gauge becomes 0.
-    pub(crate) async fn settles(&self) {
+    /// Everything is given back: whatever is a gauge becomes 0. The picture of that moment.
+    pub(crate) async fn settles(&self) -> Value {
         let gauges = [
             ("classes", "/waiting/requests"),
             ("classes", "/waiting/raw_isl_tokens"),
@@ -176,7 +200,7 @@ impl Served {
         self.when("at rest", |picture| {
             picture["in_flight"] == 0 && gauges.iter().all(|(list, gauge)| sum(picture, list, gauge) == 0)
         })
-        .await;
+        .await
     }
 }
 
@@ -210,6 +234,38 @@ pub(crate) fn file(test: &str, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
     path
+}
+
+/// A port that is the test's own also while nobody listens there: else the system may give it to whoever asks for any.
+pub(crate) struct Port {
+    addr: SocketAddr,
+    _held: Option<TcpSocket>,
+}
+
+impl Port {
+    pub(crate) fn any() -> Self {
+        let held = TcpSocket::new_v4().unwrap();
+        held.set_reuseaddr(true).unwrap();
+        held.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let addr = held.local_addr().unwrap();
+        // Elsewhere one that is bound is in the way of one that listens.
+        Self { addr, _held: cfg!(target_os = "linux").then_some(held) }
+    }
+
+    /// Listens, unless somebody still does.
+    pub(crate) async fn listen(&self) -> io::Result<TcpListener> {
+        TcpListener::bind(self.addr).await
+    }
+
+    /// Listens as soon as whoever did has gone.
+    pub(crate) async fn listen_again(&self) -> TcpListener {
+        loop {
+            match self.listen().await {
+                Ok(listener) => return listener,
+                Err(_) => sleep(Duration::from_millis(1)).await,
+            }
+        }
+    }
 }
 
 /// A request as a worker received it.
@@ -323,7 +379,7 @@ pub(crate) async fn raw(served: &Served, bytes: &[u8]) -> String {
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     // What was said before a connection broke counts as well.
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
+    let _ = within(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
     String::from_utf8_lossy(&answer).into_owned()
 }
 

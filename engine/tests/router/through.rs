@@ -203,6 +203,6 @@ fn above_the_limit_connections_are_told_so_and_below_it_they_are_served_again() 
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(crate::support::PATIENCE, again).await.unwrap();
+        crate::support::within(crate::support::PATIENCE, again).await.unwrap();
     });
 }

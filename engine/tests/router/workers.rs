@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
 
 use crate::app::Mock;
-use crate::support::{OK, Worker, file, http, ids, options, run, start, try_start};
+use crate::support::{OK, Port, Worker, file, http, ids, options, run, start, try_start};
 
 #[test]
 fn the_file_of_workers_is_watched_and_a_fault_in_it_changes_nothing() {
@@ -96,9 +95,8 @@ fn a_worker_that_comes_back_is_a_new_process_with_an_empty_cache() {
     run(async {
         let mut defaults = options(&["--mock-prefill", "1000000", "--mock-cache", "16384"]);
         defaults.mock.mock_decode = 1e6;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let mock = Mock::on(listener, &defaults.mock, &defaults.requests).unwrap();
+        let port = Port::any();
+        let mock = Mock::on(port.listen().await.unwrap(), &defaults.mock, &defaults.requests).unwrap();
         let served = start(&["--worker", &mock.url().to_string()]).await;
         let paid = async || {
             let before =
@@ -111,12 +109,7 @@ fn a_worker_that_comes_back_is_a_new_process_with_an_empty_cache() {
         drop(mock);
         served.when("down", |p| p["workers"][0]["up"] == false).await;
         assert_eq!(served.complete(ids(1, 8)).await.error(), (503, "no_endpoint".into()));
-        let again = loop {
-            match TcpListener::bind(addr).await {
-                Ok(listener) => break Mock::on(listener, &defaults.mock, &defaults.requests).unwrap(),
-                Err(_) => tokio::task::yield_now().await,
-            }
-        };
+        let again = Mock::on(port.listen_again().await, &defaults.mock, &defaults.requests).unwrap();
         let picture = served.when("up", |p| p["workers"][0]["up"] == true).await;
         assert_eq!(picture["workers"][0]["incarnation"], 1);
         assert_eq!(paid().await, 1600);
