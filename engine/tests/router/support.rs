@@ -229,7 +229,10 @@ pub(crate) fn ids(first: u32, count: u32) -> Value {
 
 /// A file in a directory of the test.
 pub(crate) fn file(test: &str, name: &str, text: &str) -> PathBuf {
-    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("router").join(test);
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("router")
+        .join(std::process::id().to_string())
+        .join(test);
     std::fs::create_dir_all(&dir).unwrap();
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
