@@ -229,22 +229,27 @@ impl Calendar {
     #[inline(always)]
     pub(super) fn next_due(&mut self, from: usize) -> Option<usize> {
         self.steps += 1;
+        self.first_due(from)
+    }
+
+    #[inline(always)]
+    fn first_due(&self, from: usize) -> Option<usize> {
         self.bits.first(self.number_from(from)).map(|number| self.place(number))
     }
 
     /// The next place that is due in this round behind `frontier`, or, if that is not ahead of `k`, [`LEAD`] behind `k`;
     /// [`NIL`] if there is none.
     #[inline(always)]
-    pub(super) fn due_ahead(&mut self, k: usize, frontier: u32) -> u32 {
+    pub(super) fn due_ahead(&self, k: usize, frontier: u32) -> u32 {
         if frontier == NIL || frontier as usize <= k {
             return self.first_ahead(k);
         }
-        self.next_due(frontier as usize + 1).map_or(NIL, |next| next as u32)
+        self.first_due(frontier as usize + 1).map_or(NIL, |next| next as u32)
     }
 
     #[inline(never)]
-    fn first_ahead(&mut self, k: usize) -> u32 {
-        (0..LEAD).try_fold(k, |k, _| self.next_due(k + 1)).map_or(NIL, |next| next as u32)
+    fn first_ahead(&self, k: usize) -> u32 {
+        (0..LEAD).try_fold(k, |k, _| self.first_due(k + 1)).map_or(NIL, |next| next as u32)
     }
 
     /// The first of the places `from..to` that is due when the sweep passes it in this round; `to` if none is.

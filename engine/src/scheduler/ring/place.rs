@@ -78,6 +78,15 @@ impl Place {
         self.deficit.saturating_add(granted.saturating_mul(self.quantum))
     }
 
+    /// Works out the credit that the class, which is noted, has when it is due.
+    #[inline(always)]
+    pub(super) fn settle_as_due(&mut self) {
+        debug_assert_ne!(self.note, Note::None);
+        let granted = self.due.wrapping_sub(self.settled);
+        self.deficit = self.deficit.saturating_add(granted.saturating_mul(self.quantum));
+        self.settled = self.due;
+    }
+
     /// Works out the credit of the class.
     #[inline(always)]
     pub(super) fn settle(&mut self, passes: u64) {

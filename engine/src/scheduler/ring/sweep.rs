@@ -123,7 +123,7 @@ impl Ring {
     #[inline(always)]
     fn sweep_to(&mut self, k: usize, grants: u64) {
         let place = &mut self.places[k];
-        place.settle(place.due);
+        place.settle_as_due();
         if place.note == Note::Next {
             place.note = Note::Soon;
         }
