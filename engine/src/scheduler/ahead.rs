@@ -38,9 +38,12 @@ impl<T> Scheduler<T> {
         if let Some(last) = lanes.get(lane).and_then(|lane| slab.get(lane.last())) {
             prefetch(last);
         }
-        let (fourth, _) = behind(thirds[1]);
-        for slot in [head, second, third, fourth] {
+        for slot in [head, second, third] {
             slab.prefetch(slot);
+        }
+        if !self.ring.is_wide() {
+            let (fourth, _) = behind(thirds[1]);
+            slab.prefetch(fourth);
         }
         *ahead = Ahead([[head, heads[0]], [second, seconds[0]], [third, thirds[0]]]);
     }

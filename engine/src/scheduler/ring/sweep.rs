@@ -13,6 +13,12 @@ const FEW: usize = 8;
 const SEVERAL: usize = 256;
 
 impl Ring {
+    /// Whether there are so many classes that those behind their heads are not asked for as deep.
+    #[inline(always)]
+    pub(in crate::scheduler) fn is_wide(&self) -> bool {
+        self.places.len() > SEVERAL
+    }
+
     /// The last dispatch's class, while its credit lasts: one grant can be spent on a burst.
     #[inline(always)]
     pub(in crate::scheduler) fn carried(&self) -> Option<usize> {
