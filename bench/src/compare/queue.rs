@@ -322,10 +322,19 @@ pub(super) fn measure(case: &Case, effort: Effort) -> Result<Measured, String> {
     let steps = ((steps as f64 * effort.sample.as_secs_f64() / took.as_secs_f64()) as u64).max(1);
     let samples = (0..effort.samples)
         .map(|_| {
+            // The other side has just run and the caches are its: so each runs as long before it is timed, unless the queue
+            // gets another shape by it.
+            let settles = case.order == QueuePolicy::Fcfs;
+            if settles {
+                peer.time(steps);
+            }
             let peer = per(peer.time(steps), steps);
+            if settles {
+                ours.time(steps);
+            }
             // Long enough to be measured, unless the queue would get another shape by it than the peer's.
             let (mut done, mut took) = (0, Duration::ZERO);
-            while done == 0 || (took < OURS && case.order == QueuePolicy::Fcfs) {
+            while done == 0 || (took < OURS && settles) {
                 took += ours.time(steps);
                 done += steps;
             }
