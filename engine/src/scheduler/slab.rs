@@ -205,11 +205,16 @@ pub struct RequestKey {
     pub(super) generation: u32,
 }
 
+/// Room for a payload; a small one lies in one cache line.
+#[derive(Clone, Debug)]
+#[repr(align(16))]
+struct Seat<T>(Option<T>);
+
 /// The slots.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     hot: Vec<Hot>,
-    payloads: Vec<Option<T>>,
+    payloads: Vec<Seat<T>>,
     /// Position of each leader in the heap of its lane: dense, because a heap that is sifted writes many.
     positions: Vec<u32>,
     aside: Vec<Aside>,
@@ -248,7 +253,7 @@ impl<T> Slab<T> {
         let Comer { usual, policy, before, lane, kind } = comer;
         let (slot, sequence) = (self.free, self.inserted);
         // Whoever a panic has left there stays whole.
-        let seat = &mut self.payloads[slot as usize];
+        let Seat(seat) = &mut self.payloads[slot as usize];
         assert!(seat.is_none(), "slot {slot} is not free");
         *seat = Some(payload);
         let hot = &mut self.hot[slot as usize];
@@ -270,7 +275,7 @@ impl<T> Slab<T> {
         let slot = self.hot.len() as u32;
         assert!(slot < NIL, "more requests wait than a slot number can name");
         self.hot.push(Hot::VACANT);
-        self.payloads.push(None);
+        self.payloads.push(Seat(None));
         self.positions.push(NIL);
         self.aside.push(Aside::NOTHING);
         self.rare.push(Rare::NONE);
@@ -299,7 +304,7 @@ impl<T> Slab<T> {
         if self.hot[slot as usize].kind.is_rare() {
             return self.take_rare(slot, class, pin());
         }
-        let payload = self.payloads[slot as usize].take()?;
+        let payload = self.payloads[slot as usize].0.take()?;
         let Usual { raw, cached, arrival } = self.hot[slot as usize].usual;
         let usual = Usual { raw, cached, arrival };
         Some(Picked { class, snapshot: Snapshot { usual, pin: pin(), rare: Rare::none() }, payload })
@@ -307,7 +312,7 @@ impl<T> Slab<T> {
 
     #[inline(never)]
     fn take_rare(&mut self, slot: u32, class: ClassId, pin: Option<Pin>) -> Option<Picked<T>> {
-        let payload = self.payloads[slot as usize].take()?;
+        let payload = self.payloads[slot as usize].0.take()?;
         let usual = self.hot[slot as usize].usual;
         let rare = std::mem::replace(&mut self.rare[slot as usize], Rare::NONE);
         Some(Picked { class, snapshot: Snapshot { usual, pin, rare }, payload })
@@ -321,7 +326,7 @@ impl<T> Slab<T> {
     /// Whether `key` names a request that is still here. One of another slab may name somebody, or a slot that is vacant.
     pub(super) fn contains(&self, key: RequestKey) -> bool {
         let slot = key.slot as usize;
-        self.hot.get(slot).is_some_and(|h| h.generation == key.generation) && self.payloads[slot].is_some()
+        self.hot.get(slot).is_some_and(|h| h.generation == key.generation) && self.payloads[slot].0.is_some()
     }
 
     /// Asks for a slot to be brought near, if there is one of this number.
@@ -431,7 +436,7 @@ impl<T> Slab<T> {
 
     /// The payload of a request that is still here.
     pub(super) fn payload(&self, key: RequestKey) -> Option<&T> {
-        if self.contains(key) { self.payloads[key.slot as usize].as_ref() } else { None }
+        if self.contains(key) { self.payloads[key.slot as usize].0.as_ref() } else { None }
     }
 
     /// Every request that waits, in no order. Those of a lane are pinned as `pin_of` says.
@@ -439,7 +444,7 @@ impl<T> Slab<T> {
         &self,
         pin_of: impl Fn(u32) -> Option<Pin>,
     ) -> impl Iterator<Item = (RequestKey, Snapshot, &T)> {
-        (0..).zip(self.hot.iter().zip(&self.payloads)).filter_map(move |(slot, (hot, payload))| {
+        (0..).zip(self.hot.iter().zip(&self.payloads)).filter_map(move |(slot, (hot, Seat(payload)))| {
             let payload = payload.as_ref()?;
             Some((
                 RequestKey { slot, generation: hot.generation },
@@ -455,7 +460,7 @@ impl<T> Slab<T> {
         of: impl Fn(u32) -> (ClassId, Option<Pin>),
     ) -> impl Iterator<Item = Picked<T>> {
         (0..self.hot.len() as u32).filter_map(move |slot| {
-            self.payloads[slot as usize].as_ref()?;
+            self.payloads[slot as usize].0.as_ref()?;
             let (class, pin) = of(self.hot(slot).lane);
             self.take(slot, class, || pin)
         })
