@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::exact::Exact;
 use super::key::Order;
+use super::kind::Kind;
 use super::lane::{Lane, LaneId};
 use super::pool::{GateId, ViewId};
-use super::slab::{Kind, NIL, Slab};
+use super::slab::{NIL, Slab};
 use crate::error::{LimitKind, LimitReached};
 use crate::policy::{BusyRule, ClassSpec, LimitsPerWorker};
 use crate::request::{Snapshot, Usual};

@@ -11,7 +11,8 @@ use rustc_hash::FxHashMap;
 
 use super::heap::{HeapKey, IndexedHeap};
 use super::key::{Rank, ShortKey};
-use super::slab::{Hot, Kind, NIL, Place, Slab};
+use super::kind::{Kind, Place};
+use super::slab::{Hot, NIL, Slab};
 use crate::policy::ClassId;
 use crate::request::Pin;
 

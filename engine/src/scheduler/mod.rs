@@ -7,7 +7,7 @@
 //!
 //! | file | what it decides |
 //! |---|---|
-//! | `key`, `lane`, `lanes`, `heap`, `slab` | the order inside a class, and which lanes there are |
+//! | `key`, `lane`, `lanes`, `heap`, `slab`, `kind` | the order inside a class, and which lanes there are |
 //! | `heads`, `exact` | which head of a class is its candidate |
 //! | `untold`, `tell` | when a class is told of a load change |
 //! | `leave`, `expiry` | cancelled and expired requests |
@@ -28,6 +28,7 @@ mod expiry;
 mod heads;
 mod heap;
 mod key;
+mod kind;
 mod lane;
 mod lanes;
 mod leave;
@@ -63,11 +64,12 @@ use ahead::Ahead;
 use class::Class;
 use expiry::Expiries;
 use heads::Unlinked;
+use kind::Kind;
 use lane::{LaneId, shared_of};
 use lanes::Lanes;
 use pool::{Pool, ViewId};
 use ring::{Ring, Winner};
-use slab::{Comer, Kind, Slab};
+use slab::{Comer, Slab};
 use untold::Untold;
 
 /// The scheduler of one worker pool, generic over what the caller attaches to each request.

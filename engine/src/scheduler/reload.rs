@@ -5,8 +5,9 @@ use rustc_hash::FxHashMap;
 
 use super::class::{Ages, Class};
 use super::key::Order;
+use super::kind::Place;
 use super::ring::{Member, Ring, most_credit};
-use super::slab::{NIL, Place};
+use super::slab::NIL;
 use crate::policy::{ClassId, ClassSpec, Profile};
 use crate::sync::DataArc;
 
