@@ -367,6 +367,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes a picked request, which is the head of its lane, out of its class, whatever it is.
+    // The winner in pieces: so it comes in registers.
     #[inline(never)]
     fn leave_and_charge(&mut self, place: u32, class: ClassId, slot: u32, credit: u64) -> Option<Picked<T>> {
         let winner = Winner { place, class, slot, credit };

@@ -19,7 +19,7 @@ enum Op {
     Submit { class: usize, request: Request, shares: [Option<usize>; 2], arrival: u64 },
     Next,
     Dispatch,
-    Release,
+    GiveBack,
     Cancel(usize),
     Expire(u64),
     Reload(Vec<ClassSpec>),
@@ -80,7 +80,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => comes().prop_map(|(class, request, shares, arrival)| Op::Submit { class, request, shares, arrival }),
         3 => Just(Op::Next),
         2 => Just(Op::Dispatch),
-        2 => Just(Op::Release),
+        2 => Just(Op::GiveBack),
         2 => any::<usize>().prop_map(Op::Cancel),
         1 => (0..40u64).prop_map(Op::Expire),
         1 => classes().prop_map(Op::Reload),
@@ -181,7 +181,7 @@ impl Case {
                     self.bookings.extend(outcome);
                 }
             }
-            Op::Release => {
+            Op::GiveBack => {
                 if let Some(booking) = self.bookings.pop() {
                     self.scheduler.release(booking);
                 }

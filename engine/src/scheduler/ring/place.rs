@@ -74,6 +74,12 @@ impl Place {
         if self.note == Note::None || passes == self.settled {
             return self.deficit;
         }
+        self.credit_if_noted(passes)
+    }
+
+    /// The same of a class that is noted.
+    #[inline(always)]
+    fn credit_if_noted(&self, passes: u64) -> u64 {
         let granted = passes.wrapping_sub(self.settled);
         self.deficit.saturating_add(granted.saturating_mul(self.quantum))
     }
@@ -82,8 +88,7 @@ impl Place {
     #[inline(always)]
     pub(super) fn settle_as_due(&mut self) {
         debug_assert_ne!(self.note, Note::None);
-        let granted = self.due.wrapping_sub(self.settled);
-        self.deficit = self.deficit.saturating_add(granted.saturating_mul(self.quantum));
+        self.deficit = self.credit_if_noted(self.due);
         self.settled = self.due;
     }
 
